@@ -7,7 +7,5 @@ options and help, is in the module that implements it, and is imported when it i
 - `space`: create, start, stop, clean and extend a space (`init`, `up`, `down`, `token`, `agent add`)
 - `remote`: one-shot commands over HTTP (`status`, `chat`, `compact` and the other controls)
 - `board`: the view of the board, and the board as text
-- `chat`: a conversation line by line (`connect`), and raw connections (`connect --json`)
 - `programs`: programs in the foreground (agent, bridge, gateway, model, servers)
-- `demo`: the demo
 """

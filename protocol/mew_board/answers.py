@@ -21,6 +21,7 @@ from mew_board import changes, receipt_words, words
 from mew_board import conversation_lines as notes
 from mew_board.board_json import ShownPart, ShownPin, known_facts
 from mew_board.composition import prefix_part
+from mew_board.quoting import clean, one_line
 from mew_board.view import pin_row
 from mew_board.visible import MOST_CHARS, short
 
@@ -77,11 +78,9 @@ def said(envelope: Draft) -> ShownAnswer | None:
 def recalled(done: RecallDone) -> str:
     """Format the answer to a search: the number of matches, then each of them in a line of its own."""
     if done.error:
-        return words.clean(done.error)
+        return clean(done.error)
     count = words.count_of(len(done.found), "match", "matches")
-    return "\n".join(
-        [count, *(f"{words.clean(one.sender or one.role)}: {words.one_line(one.text)}" for one in done.found)]
-    )
+    return "\n".join([count, *(f"{clean(one.sender or one.role)}: {one_line(one.text)}" for one in done.found)])
 
 
 def _compacted(envelope: Draft) -> ShownAnswer:
@@ -109,7 +108,7 @@ def _listed(envelope: Draft) -> ShownAnswer:
         for one in found.entries
     ]
     stage: Stage = "problem" if found.error else "done"
-    return ShownAnswer(text=short(words.clean(found.error or "")), stage=stage, changes=tuple(rows))
+    return ShownAnswer(text=short(clean(found.error or "")), stage=stage, changes=tuple(rows))
 
 
 def _acknowledged(envelope: Draft) -> ShownAnswer:

@@ -16,7 +16,7 @@ from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.attention_items import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of
-from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.payloads.participant import BoardEntry, report_of
 from mew_protocol.status_word import NEEDS, StatusWord
 
 from mew_board import words
@@ -248,7 +248,7 @@ def _fill_items(entry: BoardEntry) -> Iterator[AttentionItem]:
         reason = f"{entry.id} is nearly full and does not compact automatically"
         yield _item(entry, "nearly_full", "warning", reason, entry.received_at, *_make_room(entry.id))
     elif status is not None and words.compacts_next(status):
-        limit = words.report_of(status).compact_at_tokens
+        limit = report_of(status).compact_at_tokens
         where = "" if limit is None else f", at {limit:,} tokens"
         reason = f"{entry.id} compacts automatically in its next turn{where}"
         yield _item(entry, "about_to_compact", "notice", reason, None, _compact(entry.id))

@@ -11,6 +11,7 @@ from mew_protocol.payloads.context_history import ContextHistory, FigureSample, 
 from pydantic import AfterValidator
 
 from mew_board import changes, words
+from mew_board.figures import COUNTED
 from mew_board.visible import short
 
 Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]
@@ -177,7 +178,7 @@ def worded(history: ContextHistory) -> ContextHistory:
         return one.model_copy(
             update={
                 "reading": words.reading(one.tokens, one.max_tokens, one.basis),
-                "share": words.fill(one.tokens, one.max_tokens, is_estimate=one.basis not in words.COUNTED),
+                "share": words.fill(one.tokens, one.max_tokens, is_estimate=one.basis not in COUNTED),
             }
         )
 

@@ -9,6 +9,8 @@ from mew_protocol.payloads.context_history import FigureSample, RecordedCompacti
 from mew_protocol.payloads.retrieval import CompactionEntry
 
 from mew_board import words
+from mew_board.figures import figure
+from mew_board.quoting import clean
 
 Change = LastCompaction | RecordedCompaction
 """A `CompactionEntry` is a `LastCompaction`."""
@@ -19,8 +21,8 @@ def sizes(change: Change) -> str:
     if change.tokens_before is None and change.tokens_after is None:
         return ""
     is_estimate = words.basis_after(change.basis) == "projected"
-    after = words.figure(change.tokens_after, is_estimate=is_estimate)
-    return f"{words.figure(change.tokens_before)} -> {after}"
+    after = figure(change.tokens_after, is_estimate=is_estimate)
+    return f"{figure(change.tokens_before)} -> {after}"
 
 
 def gain(change: Change) -> str:
@@ -29,7 +31,7 @@ def gain(change: Change) -> str:
         return ""
     verb = "freed" if change.freed_tokens >= 0 else "restored"
     known = f" ({words.words(change.basis)})" if change.basis else ""
-    return f"{verb} {words.figure(abs(change.freed_tokens), is_estimate=change.basis == 'projected')}{known}"
+    return f"{verb} {figure(abs(change.freed_tokens), is_estimate=change.basis == 'projected')}{known}"
 
 
 def trigger(change: Change) -> str:
@@ -51,19 +53,19 @@ def line(change: Change) -> str:
     """Format a change in one line: `requested by ada, 115,940 -> ~52,310, freed ~63,630 (projected)`."""
     asked_by = change.asked_by if isinstance(change, RecordedCompaction | CompactionEntry) else None
     cause = trigger(change) + (f" by {asked_by}" if asked_by else "")
-    return words.clean(", ".join(one for one in (cause, sizes(change), gain(change)) if one))
+    return clean(", ".join(one for one in (cause, sizes(change), gain(change)) if one))
 
 
 def recorded_line(change: RecordedCompaction) -> str:
     """Format a change that the gateway recorded, with its cost: `compaction, threshold, freed ~63,630 (projected)`."""
     spent = cost(change)
-    return words.clean(f"compaction, {line(change)}{f', cost {spent}' if spent else ''}")
+    return clean(f"compaction, {line(change)}{f', cost {spent}' if spent else ''}")
 
 
 def sample_line(sample: FigureSample) -> str:
     """Format a report that the gateway recorded. A figure that was not known is `?`, never 0."""
     size = words.reading(sample.tokens, sample.max_tokens, sample.basis)
-    return words.clean(f"{size}, level {sample.level or 'unknown'}")
+    return clean(f"{size}, level {sample.level or 'unknown'}")
 
 
 def facts(change: Change) -> list[tuple[str, str]]:
@@ -72,7 +74,7 @@ def facts(change: Change) -> list[tuple[str, str]]:
     own = _entry_facts(change) if isinstance(change, CompactionEntry) else [("asked by", recorded_by)]
     reported = _reported_facts(change) if isinstance(change, LastCompaction) else []
     rows = [*own, *reported, ("cost", cost(change))]
-    return [(name, words.clean(value)) for name, value in rows if value]
+    return [(name, clean(value)) for name, value in rows if value]
 
 
 def _entry_facts(entry: CompactionEntry) -> list[tuple[str, str | None]]:

@@ -1,9 +1,11 @@
 """[pure] The parts of a context window, with free and reserved tokens, by the figures of the report."""
 
-from mew_protocol.payloads.participant import PrefixPart, Status
+from mew_protocol.payloads.participant import PrefixPart, Status, report_of
 
 from mew_board import words
 from mew_board.board_json import ShownPart
+from mew_board.figures import COUNTED, figure
+from mew_board.quoting import clean
 from mew_board.shared_words import PART_NAMES
 
 
@@ -13,7 +15,7 @@ def part_of(part: str, tokens: int, basis: str, whole: int | None, *, name: str 
         part=part,
         name=PART_NAMES.get(part, words.words(part)) if name is None else name,
         tokens=tokens,
-        amount=words.figure(tokens, is_estimate=basis not in {*words.COUNTED, "tokenizer"}),
+        amount=figure(tokens, is_estimate=basis not in {*COUNTED, "tokenizer"}),
         share=f"{100 * tokens / whole:.1f}%" if whole else "",
         basis=words.words(basis),
     )
@@ -24,7 +26,7 @@ def composition(status: Status) -> list[ShownPart]:
 
     Unknown parts are absent.
     """
-    report, basis, window = words.report_of(status), words.basis(status), status.max_tokens
+    report, basis, window = report_of(status), words.basis(status), status.max_tokens
     parts = [part_of(one.part, one.tokens, one.basis, window) for one in report.breakdown or () if one.tokens]
     if status.tokens is None or window is None:
         return parts
@@ -32,7 +34,7 @@ def composition(status: Status) -> list[ShownPart]:
     used = status.tokens + unsent
     unnamed = used - sum(one.tokens for one in parts)
     mark = window if report.compact_at_tokens is None else min(report.compact_at_tokens, window)
-    known = "exact" if basis in words.COUNTED and not unsent else "projected"
+    known = "exact" if basis in COUNTED and not unsent else "projected"
     rest = [
         ("other" if parts else "used", unnamed, basis),
         ("free", mark - used, known),
@@ -49,5 +51,5 @@ def prefix_part(part: PrefixPart, whole: int | None) -> ShownPart:
 def prefix_name(part: PrefixPart) -> str:
     """Return the name of a part of the prefix."""
     if part.part == "tool":
-        return words.clean(part.name or "tool")
+        return clean(part.name or "tool")
     return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)

@@ -14,6 +14,8 @@ from mew_protocol.payloads.retrieval import Undo
 from pydantic import ValidationError
 
 from mew_board import words
+from mew_board.figures import span
+from mew_board.quoting import clean
 from mew_board.shared_words import PRESENCE_WORDS, PROPOSAL_WORDS
 from mew_board.visible import short
 
@@ -52,7 +54,7 @@ def _undo(body: Mapping[str, Any]) -> str:
 
 def _pause(body: Mapping[str, Any]) -> str:
     seconds = Pause.model_validate(body).timeout_seconds
-    return f"pause for {words.span(seconds)}" if seconds else "pause"
+    return f"pause for {span(seconds)}" if seconds else "pause"
 
 
 def _quoted(text: str) -> str:
@@ -125,12 +127,12 @@ def decision(envelope: Draft) -> str:
 def _with_reason(text: str, envelope: Draft) -> str:
     reason = envelope.body.get("reason")
     why = reason.strip() if isinstance(reason, str) else ""
-    return short(words.clean(f"{text}: {why}" if why else text))
+    return short(clean(f"{text}: {why}" if why else text))
 
 
 def ended(envelope: Draft) -> str:
     """Format rights that ended with another one: `no longer held: writer: space/kick from eve; 3 more`."""
-    return short(words.clean(f"no longer held: {'; '.join(ended_rights(envelope.body))}"))
+    return short(clean(f"no longer held: {'; '.join(ended_rights(envelope.body))}"))
 
 
 def ended_rights(body: Mapping[str, Any]) -> list[str]:

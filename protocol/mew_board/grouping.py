@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, get_args
 
+from mew_protocol.payloads.participant import report_of
+
 from mew_board import words
 from mew_board.board_json import Grouping, ShownTotals
+from mew_board.figures import figure
 from mew_board.view import ParticipantView
 
 GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
@@ -31,7 +34,7 @@ def sums_of(view: ParticipantView) -> Sums:
         found.update(used=view.tokens, room=view.max_tokens, guessed=int(not view.is_counted))
     if not view.has_context:
         return found
-    spending = words.report_of(view.status).spending
+    spending = report_of(view.status).spending
     found.update(agents=1, waiting=int(view.is_blocked), compacting=int(view.is_compacting))
     if view.tokens is None:
         found.update(unknown=1)
@@ -78,7 +81,7 @@ def _pieces(found: ShownTotals) -> Iterator[str]:
         return
     size = f" of {found.max_tokens:,}" if found.max_tokens else ""
     yield words.count_of(found.agents, "agent")
-    yield f"{words.figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use"
+    yield f"{figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use"
     if found.unknown:
         yield f"{found.unknown:,} unknown"
     if found.spent_tokens is not None:

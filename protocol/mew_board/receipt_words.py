@@ -9,18 +9,19 @@ from datetime import datetime
 from mew_protocol.payloads.read_receipts import ReadReceipt
 
 from mew_board import words
+from mew_board.quoting import clean
 from mew_board.shared_words import RECEIPT_CHANGES, RECEIPT_FORMS
 
 
 def mark(receipt: ReadReceipt) -> str:
     """Return a receipt in a few words: `✓ read by coder in call 14, now in its summary`, `coder: queued, place 2`."""
     changed = RECEIPT_CHANGES.get(receipt.in_context) if receipt.is_read else None
-    return words.clean(f"{'✓ ' if receipt.is_read else ''}{receipt}{f', {changed}' if changed else ''}")
+    return clean(f"{'✓ ' if receipt.is_read else ''}{receipt}{f', {changed}' if changed else ''}")
 
 
 def line(receipt: ReadReceipt) -> str:
     """Return a receipt with the form of the message in the context."""
-    return words.clean(f"{receipt}; {_form(receipt)}" if receipt.state != "stored" else str(receipt))
+    return clean(f"{receipt}; {_form(receipt)}" if receipt.state != "stored" else str(receipt))
 
 
 def steps(receipt: ReadReceipt) -> list[tuple[str | None, str]]:
@@ -29,7 +30,7 @@ def steps(receipt: ReadReceipt) -> list[tuple[str | None, str]]:
     for step in receipt.history:
         call = f" {step.call}" if step.call is not None else ""
         change = f" ({step.trigger} {step.compaction})" if step.compaction is not None else ""
-        found.append((step.at, words.clean(f"{words.words(step.what)}{call}{change}")))
+        found.append((step.at, clean(f"{words.words(step.what)}{call}{change}")))
     return found
 
 

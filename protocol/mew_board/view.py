@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from mew_protocol.context_report import ContextReport, PinReport
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
-from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status, report_of
 from mew_protocol.status_word import Mark
 
 from mew_board import changes, words
@@ -29,6 +29,8 @@ from mew_board.board_json import (
     known_facts,
 )
 from mew_board.composition import composition
+from mew_board.figures import COUNTED
+from mew_board.quoting import clean
 from mew_board.shared_words import ATTENTION_WORDS, STATE_WORDS
 
 TONES: Final[tuple[Tone, ...]] = get_args(Tone)
@@ -56,7 +58,7 @@ class ParticipantView:
     @property
     def name(self) -> str:
         """Its id, without control characters."""
-        return words.clean(self.entry.id)
+        return clean(self.entry.id)
 
     @property
     def id(self) -> str:
@@ -160,7 +162,7 @@ class ParticipantView:
 
     def _status_word(self, status: Status) -> str:
         word = words.words(status.word.word)
-        work = words.report_of(status).progress
+        work = report_of(status).progress
         if word == "compacting" and work is not None:
             return f"{word} {min(work.done, work.total):,}/{work.total:,}"
         if word and not status.word.has("calm"):
@@ -204,7 +206,7 @@ class ParticipantView:
     @property
     def model(self) -> str:
         """The model that it reports; empty without one."""
-        return words.clean(words.report_of(self.status).model or "")
+        return clean(report_of(self.status).model or "")
 
     @property
     def about(self) -> str:
@@ -233,7 +235,7 @@ class ParticipantView:
     @property
     def compact_at_tokens(self) -> int | None:
         """Where it compacts by itself."""
-        return words.report_of(self.status).compact_at_tokens
+        return report_of(self.status).compact_at_tokens
 
     @property
     def amount(self) -> str:
@@ -285,7 +287,7 @@ class ParticipantView:
     @property
     def is_counted(self) -> bool:
         """True if the figure was reported or counted."""
-        return words.basis(self.status) in words.COUNTED
+        return words.basis(self.status) in COUNTED
 
     @property
     def source(self) -> str:
@@ -327,7 +329,7 @@ class ParticipantView:
     @property
     def due(self) -> str:
         """When it compacts by itself, or is full; empty if that is not known."""
-        report = words.report_of(self.status)
+        report = report_of(self.status)
         limit = "" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"
         place = f" (at {limit})" if limit else ""
         if report.turns_to_compaction == 0 and not self.is_compacting:
@@ -360,7 +362,7 @@ class ParticipantView:
     @property
     def doing(self) -> str:
         """Its status and progress; empty if it needs no action from a reader."""
-        work = words.report_of(self.status).progress
+        work = report_of(self.status).progress
         if work is not None:
             return f"{self.says}, {words.progress(work)}"
         return "" if words.is_quiet(self.status) else self.says
@@ -378,13 +380,13 @@ class ParticipantView:
     @property
     def savings(self) -> tuple[str, ...]:
         """The three changes that would save most tokens."""
-        found = words.report_of(self.status).suggestions or ()
+        found = report_of(self.status).suggestions or ()
         return tuple(map(words.saving, sorted(found, key=lambda one: -one.tokens_saved)[:3]))
 
     @property
     def pins(self) -> tuple[ShownPin, ...]:
         """Its pins, without their texts."""
-        return tuple(map(pin_row, words.report_of(self.status).pins or ()))
+        return tuple(map(pin_row, report_of(self.status).pins or ()))
 
     @property
     def gauge(self) -> ShownGauge | None:
@@ -408,7 +410,7 @@ class ParticipantView:
     @property
     def progress(self) -> ShownProgress | None:
         """How far a long piece of its work is."""
-        work = words.report_of(self.status).progress
+        work = report_of(self.status).progress
         if work is None:
             return None
         age = (words.ago(work.since, self.now) or "").removesuffix(" ago")
@@ -418,7 +420,7 @@ class ParticipantView:
     @property
     def compaction(self) -> ShownCompaction | None:
         """Its last compaction."""
-        last = words.report_of(self.status).last_compaction
+        last = report_of(self.status).last_compaction
         if last is None:
             return None
         return ShownCompaction(
@@ -447,7 +449,7 @@ class ParticipantView:
 
 def pin_row(one: PinReport) -> ShownPin:
     """Return a pin for pages: its text if the participant sent it, otherwise its id and the beginning of its hash."""
-    text = one.text if isinstance(one, PinnedText) else words.clean(f"{one.id}, {one.hash[:8]}")
+    text = one.text if isinstance(one, PinnedText) else clean(f"{one.id}, {one.hash[:8]}")
     return ShownPin(id=one.id, text=text, about=words.pin(one), is_removable=not one.origin.endswith("settings"))
 
 

@@ -22,27 +22,33 @@ from mew_protocol.context_report import (
     SessionContext,
     Waiting,
 )
-from mew_protocol.envelope import parse_time as parse_time
+from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
     CompactDone,
     Status,
     basis_label,
+    report_of,
 )
-from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.payloads.retrieval import UndoDone
 from mew_protocol.status_word import StatusWord
 
 from mew_board import figures
-from mew_board.figures import COUNTED as COUNTED
-from mew_board.figures import basis_words, compaction_sizes, freed_words, known_figure, why_unknown, window_size
-from mew_board.figures import figure as figure
-from mew_board.figures import size_after as size_after
-from mew_board.figures import span as span
+from mew_board.figures import (
+    COUNTED,
+    basis_words,
+    compaction_sizes,
+    figure,
+    freed_words,
+    known_figure,
+    size_after,
+    span,
+    why_unknown,
+    window_size,
+)
 from mew_board.proposal_text import ALL_SHOWN
-from mew_board.quoting import clean as clean
-from mew_board.quoting import one_line as one_line
+from mew_board.quoting import clean, one_line
 from mew_board.shared_words import SKIPPED, WINDOW_SOURCES
 from mew_board.visible import shortened, visible
 
@@ -206,11 +212,6 @@ def reading(number: int | None, max_tokens: int | None, known_by: str) -> str:
         return "unknown"
     size = "" if max_tokens is None else f" of {max_tokens:,}"
     return f"{known_figure(number, known_by)}{size} ({basis_words(known_by)})"
-
-
-def messages(status: Status | None) -> str:
-    """Format the number of history items in the context."""
-    return figure(None if status is None else status.messages_in_context)
 
 
 def window(status: Status | None) -> str:

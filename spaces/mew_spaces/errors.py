@@ -4,7 +4,7 @@
     ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected
     ├── TokenError         a token is empty, shared, unreadable or cannot be stored
     ├── PortInUse          another program listens on the port
-    └── BackplaneError     what gateways of one space share failed; see `backplane.interface`
+    └── BackplaneError     what gateways of one space share failed; see `gateway.storage`
 
 Errors in what a peer sent are in `mew_protocol.errors`.
 """

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mew_board import changes, words
 from mew_board.board_json import Grouping
+from mew_board.figures import span
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.shared_words import FILTER_WORDS, SKIPPED
 from mew_board.view import ParticipantView, views_of
@@ -276,7 +277,7 @@ async def test_page_and_terminal_write_durations_alike(sign_in_page: Page) -> No
         }""",
         [*DURATIONS],
     )
-    assert shown == [words.span(one) for one in DURATIONS]
+    assert shown == [span(one) for one in DURATIONS]
 
 
 COMPACTED: Final = {

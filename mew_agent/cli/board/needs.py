@@ -10,7 +10,10 @@ from typing import Final
 
 from mew_board import words
 from mew_board.attention import aggregate, entry_items, sort_items
+from mew_board.figures import span
+from mew_board.quoting import clean
 from mew_board.view import SEVERITIES
+from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board
 
@@ -65,9 +68,9 @@ def attention_line(item: AttentionItem, *, now: datetime) -> str:
 
 def _texts(item: AttentionItem, now: datetime) -> list[str]:
     """Return the parts of an item that stay together if they fit into a line: its words, then its commands."""
-    since = words.parse_time(item.since)
-    age = "" if since is None else f", {words.span((now - since).total_seconds())}"
-    return [f"{words.clean(item.reason)}{age}", *(words.clean(one.command) for one in item.actions if one.command)]
+    since = parse_time(item.since)
+    age = "" if since is None else f", {span((now - since).total_seconds())}"
+    return [f"{clean(item.reason)}{age}", *(clean(one.command) for one in item.actions if one.command)]
 
 
 def _wrapped(texts: list[str], width: int, style: TerminalStyle) -> Iterator[str]:

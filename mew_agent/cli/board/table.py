@@ -12,6 +12,7 @@ from typing import Final, Literal
 from mew_board import words
 from mew_board.board_json import Grouping
 from mew_board.grouping import SEVERAL, grouped, total, totals
+from mew_board.quoting import clean
 from mew_board.view import ParticipantView, views_of
 from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
@@ -74,7 +75,6 @@ def board_lines(
     agents: Collection[str] = (),
     people: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
-    detail: bool = False,
     items: Iterable[AttentionItem] = (),
     by: Grouping | None = None,
 ) -> list[str]:
@@ -82,9 +82,8 @@ def board_lines(
 
     A participant that never reported gets a row only if `launched` names it, since people do not report. Those that
     are not `agents` and report no context have `-` in each cell. The attention `items` decide how urgent a row is.
-    `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
-    is room. `by` groups the rows; the title of a group counts also participants without a row. `now` carries the time
-    zone to show.
+    `ended` says how the programs ended that no longer run, by participant. `by` groups the rows; the title of a group
+    counts also participants without a row. `now` carries the time zone to show.
     """
     everyone = views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
     rows = [row for row in everyone if row.status is not None or row.id in launched or row.ended is not None]
@@ -95,7 +94,7 @@ def board_lines(
     sums = totals(total(rows))
     if sums.agents >= SEVERAL:
         lines.append(words.clip(_in_style(sums.text, style), style.width, mark=style.mark))
-    return lines + _table(rows, _titles(everyone, by), style, detail=detail, by=by)
+    return lines + _table(rows, _titles(everyone, by), style, by=by)
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
@@ -109,7 +108,7 @@ def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
     members = words.count_of(total, "member")
     count = members if connected == total else f"{connected} of {members}"
     dot = " · " if style.unicode else " - "
-    return dot.join((words.clean(board.space), count, f"{now:%H:%M:%S}"))
+    return dot.join((clean(board.space), count, f"{now:%H:%M:%S}"))
 
 
 def _in_style(text: str, style: TerminalStyle) -> str:
@@ -126,10 +125,9 @@ def _table(
     titles: Mapping[str, str],
     style: TerminalStyle,
     *,
-    detail: bool,
     by: Grouping | None,
 ) -> list[str]:
-    layout, widths = _fitting_layout(rows, style, detail=detail)
+    layout, widths = _fitting_layout(rows, style)
     lines = [_join([column.title for column in layout.columns], widths, layout, style)]
     if by is None:
         return lines + [line for row in rows for line in _row(row, widths, layout, style)]
@@ -146,13 +144,11 @@ def _row(row: ParticipantView, widths: list[int], layout: _Layout, style: Termin
     return [_join(texts, widths, layout, style, row), *(paint(line, COLOURS[row.severity], style) for line in notes)]
 
 
-def _fitting_layout(
-    rows: Sequence[ParticipantView], style: TerminalStyle, *, detail: bool
-) -> tuple[_Layout, list[int]]:
+def _fitting_layout(rows: Sequence[ParticipantView], style: TerminalStyle) -> tuple[_Layout, list[int]]:
     """Return the first layout that fits, else the narrowest, and the widths of its columns."""
     widths: list[int] = []
     has_unread = any(row.unread for row in rows)
-    for layout in _layouts(with_state=any(row.remarks for row in rows), with_unread=has_unread, detail=detail):
+    for layout in _layouts(with_state=any(row.remarks for row in rows), with_unread=has_unread):
         cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
         widths = [max(map(words.cells, one)) for one in cells]
         if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
@@ -241,20 +237,13 @@ _NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="
 _COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
 _UNREAD = _Column("UNREAD", lambda row, _: row.unread or "-", align="right")
 _LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
-_LEVEL = _Column("LEVEL", lambda row, _: row.level, coloured=True)
-_MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.status), align="right")
 _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, quiet=None)
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 
 
-def _layouts(*, with_state: bool, with_unread: bool, detail: bool = False) -> Iterable[_Layout]:
+def _layouts(*, with_state: bool, with_unread: bool) -> Iterable[_Layout]:
     """Layouts from wide to narrow. The basis of a figure is never dropped; the bar and the trend go first."""
     unread = (_UNREAD,) if with_unread else ()
-    if detail:
-        story = (_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS, _LAST)
-        yield _Layout(story, _GAP)
-        yield _Layout(story, _NARROW_GAP)
-        yield _Layout((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS), _NARROW_GAP, notes=True)
     full = (_name(32), _FIGURE, _WIDE_BAR, _KNOWN, *unread, _NEXT, _COMPACTS, _LAST)
     yield _Layout((*full, _STATE) if with_state else full)
     for columns, gap in (

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from mew_board import words
+from mew_board.figures import size_after
 from mew_protocol import kinds
 from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
 from mew_protocol.payloads.participant import (
@@ -280,7 +281,7 @@ def _print_compaction(
 def _figures(status: Status) -> str:
     if status.tokens is None:
         return f"? of {words.window(status)} ({words.reason(status, terminal.now())})"
-    return words.size_after(status.tokens, words.window(status), words.basis(status))
+    return size_after(status.tokens, words.window(status), words.basis(status))
 
 
 def _json_of(answer: BaseModel) -> dict[str, Any]:

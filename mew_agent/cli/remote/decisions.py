@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final
 
 import typer
 from mew_board import words
-from mew_board.figures import compaction_sizes
+from mew_board.figures import compaction_sizes, span
 from mew_board.proposal_text import allowed_calls, argument_lines, ending, further_params, is_compaction, proposed
-from mew_board.quoting import mew_command
+from mew_board.quoting import clean, mew_command
 from mew_board.visible import visible
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
@@ -90,9 +90,9 @@ def show_proposals(*, connection: ConnectionOptions) -> None:
 
 def _whole(proposal: UndecidedProposal) -> Iterator[str]:
     """Yield a whole proposal as lines."""
-    age = words.span(proposal.age_seconds or 0.0)
+    age = span(proposal.age_seconds or 0.0)
     head = f"{short_id(proposal)}  {proposal.sender} proposes {_call(proposal)}, {age} ago; {_deciders(proposal)}"
-    yield words.clean(head)
+    yield clean(head)
     yield from (f"  {line}" for line in _details(proposal))
 
 

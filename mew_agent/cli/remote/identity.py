@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from mew_board.words import parse_time, span
+from mew_board.figures import span
+from mew_protocol.envelope import parse_time
 from mew_settings.plugins import load_only
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError

@@ -13,12 +13,13 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from mew_board import words
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.expectations import expectation
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.participant import CONTROL_ANSWERS, Board, BoardEntry, Status, refusal_in
+from mew_protocol.payloads.participant import CONTROL_ANSWERS, Board, BoardEntry, Status, refusal_in, report_of
 from mew_settings.setting_problems import did_you_mean, first_problem
 from pydantic import BaseModel, ValidationError
 
@@ -53,7 +54,7 @@ class RequestRefused(MewAgentError):
     """A participant refused the request of a command."""
 
     def __init__(self, participant: str, problem: str) -> None:
-        super().__init__(f"{participant}: {words.clean(problem)}")
+        super().__init__(f"{participant}: {clean(problem)}")
 
 
 class ParticipantOffline(NotConnected):
@@ -91,7 +92,7 @@ class SentRequest:
         status = self.last_status
         state = words.state(status.status or "") if status is not None and not words.is_quiet(status) else ""
         number = _number_of_call(self._calls_before, _calls(status))
-        work = words.report_of(status).progress
+        work = report_of(status).progress
         has_size = status is not None and status.tokens is not None
         size = f"{words.tokens(status)} of {words.window(status)} tokens" if has_size else ""
         parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
@@ -127,7 +128,7 @@ class SentRequest:
         """Raise `ChatRefused` if an answer says that the participant does not answer our chat."""
         answer = Draft.model_validate(body)
         if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
-            raise ChatRefused(self.participant, words.clean(problem))
+            raise ChatRefused(self.participant, clean(problem))
 
     def next_status(self, *, passing: tuple[str, ...] = ()) -> Status:
         """Return the status that answers. One of `passing` comes before the answer and is skipped."""
@@ -247,7 +248,7 @@ class SlowRequest(TargetedRequest):
 
 def _calls(status: Status | None) -> int | None:
     """Return how many model calls a participant has made; None if it does not say."""
-    spending = words.report_of(status).spending
+    spending = report_of(status).spending
     return None if spending is None or spending.calls is None else spending.calls + spending.unreported_calls
 
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from mew_board import words
-from mew_board.quoting import indented, markdown_block, markdown_line
+from mew_board.quoting import clean, indented, markdown_block, markdown_line
 from mew_protocol import kinds
 
 from mew_agent.cli.app import terminal
@@ -111,9 +111,9 @@ def _message_line(message: Message, now: datetime) -> str:
         text = str(payload.get("text"))
         if (rest := len(text) - _MAX_CHARS) > 0:
             text = f"{text[:_MAX_CHARS]}\n... {rest:,} more characters; --markdown prints all"
-        return f"{at}  {words.clean(who)}: {indented(text, ' ' * (len(at) + 2))}"
+        return f"{at}  {clean(who)}: {indented(text, ' ' * (len(at) + 2))}"
     line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
-    return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)
+    return words.clip(clean(line), terminal.style_of(sys.stdout).width)
 
 
 def _who(message: Message) -> str:

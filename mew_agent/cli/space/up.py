@@ -16,7 +16,7 @@ from typing import IO, Annotated, Any, Final, cast
 
 import anyio
 import anyio.to_thread
-from mew_board.words import clean
+from mew_board.quoting import clean
 from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL, Program

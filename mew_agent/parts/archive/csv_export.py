@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Final
 
-from mew_board.words import clean
+from mew_board.quoting import clean
 from mew_protocol.payloads.context_history import ParticipantFigures
 
 CSV_COLUMNS: Final = (

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from mew_board import changes, words
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.participant import RequestStatus
@@ -206,7 +207,7 @@ def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     cost = f"cost {entry.cost}" if entry.cost is not None and str(entry.cost) else ""
     for detail in (": ".join(filter(None, (asked, entry.reason))), entry.approval, cost):
         if detail:
-            yield f"     {words.clean(detail)}"
+            yield f"     {clean(detail)}"
 
 
 def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -> Iterator[str]:
@@ -221,14 +222,14 @@ def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -
 
 
 def _item_lines(item: ArchivedItem, now: datetime) -> Iterator[str]:
-    yield f"{words.clock(item.at, now)}  {words.clean(item.sender or item.role)}  {words.clean(item.id)}"
+    yield f"{words.clock(item.at, now)}  {clean(item.sender or item.role)}  {clean(item.id)}"
     yield from _indented(item.text)
     if item.clipped_chars and not item.text.startswith("...") and not item.text.endswith("..."):
         yield f"    ({item.clipped_chars:,} more characters)"
 
 
 def _indented(text: str) -> Iterator[str]:
-    return (f"    {words.clean(line)}".rstrip() for line in text.splitlines())
+    return (f"    {clean(line)}".rstrip() for line in text.splitlines())
 
 
 def _json_of(answer: BaseModel) -> dict[str, object]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from mew_board.words import clean, compaction
+from mew_board.quoting import clean
+from mew_board.words import compaction
 from mew_protocol.payloads.participant import Board, BoardEntry, CompactDone, Status
 
 from mew_agent.cli.app import terminal
@@ -50,7 +51,7 @@ def live_table(names: tuple[str, ...]) -> Iterator[Show]:
     def lines() -> list[str]:
         board = Board(space="demo", at=terminal.now().isoformat(), participants=tuple(entries.values()))
         style = terminal.style_of(sys.stdout)
-        table = board_lines(board, now=terminal.now(), style=style, launched=names, agents=names, detail=True)
+        table = board_lines(board, now=terminal.now(), style=style, launched=names, agents=names)
         return ["", *table, *(("", last_line) if last_line else ())]
 
     def show(event: DemoEvent) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import anyio
 from mew_board import words
-from mew_board.quoting import indented
+from mew_board.quoting import clean, indented
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
@@ -416,7 +416,7 @@ def board_text(board: Board, now: datetime) -> str:
 
 
 def _name(entry: BoardEntry) -> str:
-    return words.clean(entry.id) + ("" if entry.connected else " (not connected)")
+    return clean(entry.id) + ("" if entry.connected else " (not connected)")
 
 
 def _as_chat(envelope: Envelope) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Turns a request of the API into a question to an agent, and the answer into an answer of the API.
 
 Owns the parts of a request that an agent does not use, and the check of the requested format. Remembers which agents
-keep no sessions. Does not know HTTP; see `serving.chat_participant` for the exchange itself.
+keep no sessions. Does not know HTTP; see `shared.chat_participant` for the exchange itself.
 """
 
 import json

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from mew_board import conversation_lines as notes
-from mew_board import words
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.ids import new_id_problem
 from mew_settings.roles import ROLE_PATTERNS, invitation
@@ -138,4 +138,4 @@ def revoke(
     if OUTPUT.is_json:
         return
     for line in notes.ended_rights(answer):
-        terminal.print_line(f"  ended too: {words.clean(line)}")
+        terminal.print_line(f"  ended too: {clean(line)}")

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 from mew_board import words
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
 from mew_protocol.payloads.participant import PinRequest, RequestStatus, UnpinRequest
@@ -41,7 +42,7 @@ def pin(
         request.print(words.state(status.status or "answered"), outcome)
         return ExitCode.SKIPPED
     already = "already " if status.status == "already_pinned" else ""
-    text = f"{already}pinned as {words.clean(found.id)}, ~{found.tokens:,} tokens, hash {found.hash}"
+    text = f"{already}pinned as {clean(found.id)}, ~{found.tokens:,} tokens, hash {found.hash}"
     request.print(text, {**outcome, "pin": found.model_dump(mode="json")})
     return ExitCode.DONE
 
@@ -64,8 +65,8 @@ def _list_pins(request: TargetedRequest) -> None:
     if OUTPUT.is_json or not pins:
         request.print("nothing is pinned", {"pins": [one.model_dump(mode="json") for one in pins]})
         return
-    width = max(words.cells(words.clean(one.id)) for one in pins)
+    width = max(words.cells(clean(one.id)) for one in pins)
     for one in pins:
-        text = words.clip(words.clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
-        about = f"{words.clean(one.hash)}  {words.pin(one)}"
-        terminal.print_line(f"{words.clean(one.id):<{width}}  {about}  {text}")
+        text = words.clip(clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
+        about = f"{clean(one.hash)}  {words.pin(one)}"
+        terminal.print_line(f"{clean(one.id):<{width}}  {about}  {text}")

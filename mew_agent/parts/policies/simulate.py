@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from mew_board.words import figure
+from mew_board.figures import figure
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import OUTPUT, option

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from mew_board import words
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
@@ -128,5 +129,5 @@ def _print_tools(name: str, tools: list[Mapping[str, Any]]) -> None:
     width, space = max(words.cells(str(tool.get("name"))) for tool in tools), terminal.style_of(sys.stdout).width
     for tool in tools:
         summary = str(tool.get("description") or "").strip().partition("\n")[0]
-        line = words.clean(f"  {tool.get('name')!s:<{width}}  {summary}".rstrip())
+        line = clean(f"  {tool.get('name')!s:<{width}}  {summary}".rstrip())
         terminal.print_line(words.clip(line, space))

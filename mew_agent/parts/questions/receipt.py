@@ -9,7 +9,8 @@ from itertools import repeat
 from typing import Annotated, Any, Final
 
 import typer
-from mew_board import receipt_words, words
+from mew_board import receipt_words
+from mew_board.quoting import clean
 from mew_board.visible import short_line
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
@@ -105,7 +106,7 @@ def _receipt_of(request: TargetedRequest, message: dict[str, Any], position: str
 def _lines(message: dict[str, Any], position: str | None, receipts: list[ReadReceipt]) -> Iterator[str]:
     body = message.get("payload") or {}
     shown = short_line(str(body.get("text") or body.get("method") or message.get("kind")), SHOWN_CHARS)
-    yield words.clean(f"{message['id']}  {message.get('from')}: {shown}")
+    yield clean(f"{message['id']}  {message.get('from')}: {shown}")
     if position is not None:
         yield f"  stored at {position}"
     if not receipts:

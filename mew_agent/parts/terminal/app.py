@@ -12,6 +12,7 @@ from mew_board import words
 from mew_board.board_json import Grouping
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.proposal_text import argument_lines, call_text
+from mew_board.quoting import clean
 from mew_board.shared_words import GROUPING_WORDS
 from mew_board.view import ParticipantView, views_of
 from mew_board.visible import visible
@@ -280,7 +281,7 @@ class SpaceApp(App[None]):
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
         self.query_one("#heading", Static).update(
             Content.assemble(
-                (words.clean(view.board.space), "bold"), f" · {here} here · ", (state, style), (needs, "bold $warning")
+                (clean(view.board.space), "bold"), f" · {here} here · ", (state, style), (needs, "bold $warning")
             ),
             layout=False,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_board import words
+from mew_board.quoting import clean
 from mew_board.receipt_words import mark
 from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
@@ -61,7 +62,7 @@ class FeedEntry:
         doing = "is working" if self.is_running else "worked on it"
         count = f", {words.count_of(len(self.calls), 'call')}" if self.calls else ""
         last = f": {self.calls[-1]}" if self.calls and self.is_running else ""
-        return f"{words.clean(self.sender)} {doing}{count}{last}"
+        return f"{clean(self.sender)} {doing}{count}{last}"
 
     @property
     def details(self) -> str:
@@ -175,7 +176,7 @@ class ConversationFeed:
 
 def clean_text(text: str) -> str:
     """Remove control characters from each line, so that a text of the wire cannot control the terminal."""
-    return "\n".join(words.clean(line.replace("\t", "    ")) for line in text.splitlines())
+    return "\n".join(clean(line.replace("\t", "    ")) for line in text.splitlines())
 
 
 def _call_in(body: Mapping[str, Any]) -> str | None:
@@ -186,4 +187,4 @@ def _call_in(body: Mapping[str, Any]) -> str | None:
     arguments = call.get("arguments")
     shown = f" {arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)}"
     shown = shown if arguments else ""
-    return words.clip(words.clean(f"{call.get('tool') or call.get('name') or 'a tool'}{shown}"), _CALL_CHARS)
+    return words.clip(clean(f"{call.get('tool') or call.get('name') or 'a tool'}{shown}"), _CALL_CHARS)

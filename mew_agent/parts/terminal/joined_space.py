@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any, Final
 
 import anyio
-from mew_board import receipt_words, words
+from mew_board import receipt_words
 from mew_board.attention import aggregate, attention
 from mew_board.proposal_text import allowed_calls, ending
+from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
@@ -19,7 +20,7 @@ from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
 from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.mcp import UndecidedProposal
-from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status, report_of
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
@@ -200,7 +201,7 @@ class JoinedSpace:
         if envelope.kind != kinds.PARTICIPANT_STATUS:
             return False
         is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
-        return is_answer or words.report_of(read_or_none(Status, envelope.body)).progress is not None
+        return is_answer or report_of(read_or_none(Status, envelope.body)).progress is not None
 
     # -- what the panels show ----------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class JoinedSpace:
             try:
                 (receipt,) = await self.me.receipts(name, entry.id, sender=entry.sender)
             except (MewAgentError, ValueError) as error:
-                lines.append(words.clean(f"{name}: {error}"))
+                lines.append(clean(f"{name}: {error}"))
             else:
                 lines += [
                     receipt_words.line(receipt),

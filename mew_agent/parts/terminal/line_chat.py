@@ -9,8 +9,7 @@ from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mew_board import words
-from mew_board.quoting import indented
+from mew_board.quoting import clean, indented
 from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import SYSTEM_WELCOME
 
@@ -94,5 +93,5 @@ async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Calla
 
 def _members(me: Participant) -> str:
     lines = [f"  {me.id} (you)"]
-    lines += [f"  {words.clean(name)}{figures_of(me.peers[name].context.as_status())}" for name in sorted(me.peers)]
+    lines += [f"  {clean(name)}{figures_of(me.peers[name].context.as_status())}" for name in sorted(me.peers)]
     return "\n".join(lines)

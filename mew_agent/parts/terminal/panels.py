@@ -1,7 +1,7 @@
 """[pure] The panels of the terminal application, as lines of styled text that fit a width.
 
-Owns layout only; the wording is `board.words`. Styles are words that the application's theme knows. Width and time come
-as arguments.
+Owns layout only; the wording is `mew_board.words`. Styles are words that the application's theme knows. Width and time
+come as arguments.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,11 +13,12 @@ from mew_board import changes, words
 from mew_board.board_json import Tone
 from mew_board.grouping import SEVERAL, total, totals
 from mew_board.proposal_text import argument_lines, call_text
+from mew_board.quoting import clean
 from mew_board.view import ParticipantView
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, parse_time
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.context_history import FigureSample, ParticipantFigures
-from mew_protocol.payloads.participant import BoardEntry, PrefixPart
+from mew_protocol.payloads.participant import BoardEntry, PrefixPart, report_of
 
 from mew_agent.cli.board.table import TerminalStyle, gauge
 from mew_agent.parts.shared.composition_lines import composition_lines
@@ -44,7 +45,7 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     """Return an attention item with its age: `! coder waits for approval of write_file, 12 s`."""
     age = words.ago(item.since, now)
     tail = f", {age.removesuffix(' ago')}" if age else ""
-    reason = words.clip(words.clean(item.reason), max(8, width - 2 - len(tail)))
+    reason = words.clip(clean(item.reason), max(8, width - 2 - len(tail)))
     return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
@@ -89,7 +90,7 @@ def _about_figure(view: ParticipantView, style: TerminalStyle) -> str:
     """Return the second line of a row: the figure, its basis and age, and the participant's state."""
     dot = "·" if style.unicode else "-"
     figure = f"{view.figure} {view.source}" + ("" if view.last_percent is None else f", {view.reason}")
-    is_at_work = words.report_of(view.status).progress is not None
+    is_at_work = report_of(view.status).progress is not None
     parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
     return f" {dot} ".join(one for one in parts if one)
 
@@ -131,7 +132,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
         lines += _listed("Composition", composition_lines(status, about.prefix, width=width))
     if about.figures is not None and about.figures.samples:
         lines += _over_time(about.figures, now, width, style)
-    return lines + _listed("Tools", (words.clip(words.clean(name), width) for name in about.tools))
+    return lines + _listed("Tools", (words.clip(clean(name), width) for name in about.tools))
 
 
 def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterator[Line]:
@@ -187,8 +188,8 @@ def sparkline(figures: ParticipantFigures, *, now: datetime, width: int, style: 
     blocks, mark = _BLOCKS[style.unicode]
     step = timedelta(hours=1) / width
     begin = now - timedelta(hours=1)
-    samples = [(at, one) for one in figures.samples if (at := words.parse_time(one.at)) is not None]
-    compactions = [at for one in figures.compactions if (at := words.parse_time(one.at)) is not None]
+    samples = [(at, one) for one in figures.samples if (at := parse_time(one.at)) is not None]
+    compactions = [at for one in figures.compactions if (at := parse_time(one.at)) is not None]
     cells, place, block = [], 0, " "
     for cell in range(width):
         end = begin + (cell + 1) * step

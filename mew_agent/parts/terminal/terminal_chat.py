@@ -21,7 +21,7 @@ from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, approval_of, proposals_in
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import Status, report_of
 from mew_protocol.status_word import StatusWord
 
 from mew_agent.errors import listed
@@ -261,7 +261,7 @@ class TerminalChat:
         if (not mine and is_quiet) or (was_skipped and word == "compacted"):
             return None
         status = read_or_none(Status, envelope.body)
-        work = words.report_of(status).progress
+        work = report_of(status).progress
         more = f", {words.progress(work)}" if work is not None else figures_of(status)
         return f"* {envelope.sender}: {words.state(word) or 'no status'}{more}"
 

@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import ClassVar, Final, NamedTuple
 
 from markdown_it import MarkdownIt
-from mew_board import words
+from mew_board.quoting import clean
+from mew_protocol.envelope import parse_time
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Markdown
@@ -222,13 +223,13 @@ class FeedView(ScrollView, can_focus=True):
         return self.get_component_rich_style("feed--dim", partial=True)
 
     def _chat_texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
-        to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
-        at = words.parse_time(entry.at)
+        to = f" to {', '.join(clean(one) for one in entry.to)}" if entry.to else ""
+        at = parse_time(entry.at)
         mine = self.get_component_rich_style("feed--mine", partial=True)
         sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
         moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
         urgent = [("  urgent", Style(bold=True))] if entry.is_urgent else []
-        yield Text.assemble((words.clean(entry.sender), sender), (to + moment, self._dim), *urgent)
+        yield Text.assemble((clean(entry.sender), sender), (to + moment, self._dim), *urgent)
         text = clean_text(entry.text)
         is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
         body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 from mew_board import words
 from mew_board.board_json import ShownParticipant
+from mew_board.figures import COUNTED
 from mew_board.view import ParticipantView
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
@@ -125,7 +126,7 @@ def test_every_reason_for_an_unknown_figure_has_words(reason: UnknownReason) -> 
 def test_every_basis_is_decided_to_be_counted_or_an_estimate() -> None:
     estimates = {"projected", "agent_reported", "provisional", "unknown", "tokenizer", "heuristic"}
     bases = {*get_args(Basis), *get_args(NextPromptBasis), *get_args(PartBasis)}
-    assert bases - estimates == words.COUNTED
+    assert bases - estimates == COUNTED
     shown = {
         basis: words.tokens(Status.model_validate({"messages_in_context": 1, "tokens": 5, "context": {"basis": basis}}))
         for basis in get_args(Basis)
