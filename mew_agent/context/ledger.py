@@ -9,6 +9,7 @@ Invariant:  prefix + summary + pins + all intervals  =  the last reported prompt
 After them come the unsent items: the kept reply and whatever entered since.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -344,7 +345,10 @@ class Ledger:
 
     def projection(self, seq: int) -> int:
         """Project the tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
-        return sum([measure.project(self.calibration) for measure in self.items.between(seq, seq)])
+        measures = self.items.measures
+        at = bisect_left(measures, seq, key=lambda measure: measure.seq)
+        is_there = at < len(measures) and measures[at].seq == seq
+        return measures[at].project(self.calibration) if is_there else 0
 
     @property
     def parts(self) -> PromptParts:
