@@ -251,12 +251,20 @@ class LocalStorage:
         self.log.close()
 
     def _begin_batch(self) -> Batch | None:
-        """Decide the events of the next batch, and return the entries to store; None if nothing waits."""
+        """Begin the next batch: return the entries to store, or None if nothing waits."""
         # A change of the state that a full disk did not take waits for a `check`.
         staged = self.log.staged_state
         if not (self._waiting or self._is_probing or (staged and self.is_storing)):
             return None
         self._carried = dict(staged) if staged else NOTHING.state
+        self._decide_waiting()
+        if not self.is_storing and not (self._in_flight or self._is_probing):
+            return NOTHING
+        self._is_probing = False
+        return self.log.seal()
+
+    def _decide_waiting(self) -> None:
+        """Decide waiting events, up to one that depends on an earlier one of the batch."""
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
@@ -269,10 +277,6 @@ class LocalStorage:
             self._host.number(submission)
             if self._is_immediate or not _may_continue(submission.decision, touched):
                 break
-        if not self.is_storing and not (self._in_flight or self._is_probing):
-            return NOTHING
-        self._is_probing = False
-        return self.log.seal()
 
     def _write(self, batch: Batch) -> NotStored | None:
         """Store a batch. Returns the error if that fails."""
