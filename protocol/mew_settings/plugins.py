@@ -85,10 +85,13 @@ def load_only(group: str) -> Any | None:
 
 
 def _entries_of(group: str) -> list[EntryPoint]:
-    """Return the entries of a table in the order of `sys.path`. A package that is installed twice counts once."""
+    """Return the entries of a table in the order of `sys.path`. A package that is installed twice counts once.
+
+    So does one of which pip left a part behind, under a name that begins with `~`.
+    """
     found: dict[tuple[str, str], EntryPoint] = {}
     for entry in _installed(tuple(sys.path)):
-        if entry.group == group:
+        if entry.group == group and not entry.package.startswith("~"):
             found.setdefault((entry.package, entry.name), entry)
     return list(found.values())
 

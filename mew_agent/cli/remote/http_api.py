@@ -17,6 +17,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
+from uuid import uuid4
 
 import httpx2
 from mew_protocol.envelope import Envelope
@@ -229,9 +230,10 @@ class GatewayApi:
     def post(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
         """Send an envelope as the participant, and return the answer of the gateway; see `send`.
 
-        Sends it once more if the gateway cannot tell whether it is stored.
+        Sends it once more, with the same id, if the gateway cannot tell whether it is stored.
         """
-        post = partial(self._object, "POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
+        written = json.dumps({"id": str(uuid4()), **envelope}, ensure_ascii=False)
+        post = partial(self._object, "POST", self._messages, written.encode())
         try:
             return post()
         except CallRefused as refusal:

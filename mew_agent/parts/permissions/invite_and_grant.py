@@ -54,6 +54,8 @@ def invite(
     outcome = {"participant": name, "status": "created", "token": token, "dashboard": url}
     terminal.print_outcome(f"{name}: invited", outcome)
     if OUTPUT.is_json or url is None:
+        if answer.get("status") == "duplicate":  # it was sent twice, and the first answer was lost
+            terminal.warn(f"`{terminal.own_command()} token {name}` prints the token")
         return
     terminal.print_line(f"  token      {token}")
     what = "mew run COMMAND"

@@ -143,11 +143,15 @@ class MembershipStore:
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Keep of this folder's state the removals of a shared `state`, and the invitations that hold there."""
+        """Keep all removals of this folder, add those of a shared `state`, and keep the invitations that hold there.
+
+        A removed participant is back only if it was invited again.
+        """
         invited = (Change("invited", name, one) for name, one in state.invited.items())
         valid = {_key(change): change.encode() for change in invited}
         for key, value in self._log.state().items():
-            if valid.get(key) != value:
+            removed = key.removeprefix(_key(Change("removed", "")))
+            if valid.get(key) != value and (removed == key or removed in state.invited):
                 self._log.put(key, None)
         self.stage(Change("removed", name, value=True) for name in state.removed)
 

@@ -103,7 +103,7 @@ class SqliteLog(SpaceLog):
             # The database may be newer than a tail file that was moved.
             self._moved = [one for one in tails if _number_of(one) <= opened.moved_tail]
             self._ended = tails[len(self._moved) :]
-            self._tails = _number_of(tails[-1]) if tails else opened.moved_tail
+            self._tails = max(opened.moved_tail, *map(_number_of, tails), 0)
             self._restore_all(opened)
             self._move()
             self._remove_moved()

@@ -178,7 +178,7 @@ async def test_a_window_reported_late_does_not_replace_the_real_one(
             await release.wait()
             return Window(128_000, "trained", "/v1/models")
 
-        monkeypatch.setattr(sessions._parts.model, "discover_window", discover)
+        monkeypatch.setattr(sessions._resources.model, "discover_window", discover)
         learnt = Window(2048, "loaded", "overflow error")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(sessions.discover_window)

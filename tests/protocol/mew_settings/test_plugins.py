@@ -53,6 +53,14 @@ def test_a_package_that_is_installed_twice_counts_once(site: Path, later: Path) 
     assert load_only("mew_test.table") == 7
 
 
+def test_what_pip_left_of_a_package_is_no_second_one(site: Path) -> None:
+    install(site, "first_part", "[mew_test.table]\none = first_part:VALUE\n")
+    left = site / "~irst_part-0.9.dist-info"
+    left.mkdir()
+    (left / "entry_points.txt").write_text("[mew_test.table]\none = first_part:VALUE\n")
+    assert load_only("mew_test.table") == 7
+
+
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_two_packages_in_a_table_of_one_entry_are_an_error(site: Path, later: Path, name: str) -> None:
     install(site, "first_part", "[mew_test.table]\none = first_part:VALUE\n")

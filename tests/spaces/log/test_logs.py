@@ -450,6 +450,24 @@ def test_a_tail_whose_contents_were_moved_changes_no_newer_state(tmp_path: Path,
         assert texts(fourth.last(1)) == ["b"]
 
 
+def test_an_old_tail_that_is_back_lowers_no_number(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    (tail,) = tmp_path.glob("*-tail-*")
+    content = tail.read_bytes()
+    for text in "bc":
+        log.upkeep()
+        append_chats(log, text)
+    log.close()
+    tail.write_bytes(content)
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(again, "new")
+    (killed,) = copy_of(tmp_path, "killed")
+    again.close()
+    with closing(SqliteLog(killed / "log", bounds=ROOMY)) as last:
+        assert texts(last.last(9)) == ["a", "b", "c", "new"]
+
+
 @pytest.mark.parametrize("restores", [False, True])
 def test_a_damaged_history_is_replaced_as_the_error_says(tmp_path: Path, *, restores: bool) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)

@@ -26,6 +26,7 @@ from mew_spaces.core.events import (
     decode_batch,
 )
 from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, ReplicaSnapshot
+from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
@@ -243,7 +244,8 @@ class SharedStorage:
         if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder begins the space")
         if self._has_begun:  # everything was lost there: members learn that the history has a gap
-            return ReplicaSnapshot(epoch=secrets.token_hex(4))
+            kept = SpaceState(removed=set(self._space.state.removed))
+            return ReplicaSnapshot(epoch=secrets.token_hex(4), state=kept)
         former = MembershipStore(host.config, host.tokens, self._former.folder, self.log)
         invited = ((ParticipantId(name), host.tokens.token_of(name)) for name in former.state.invited)
         known = (

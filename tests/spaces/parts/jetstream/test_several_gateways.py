@@ -550,6 +550,35 @@ async def test_who_was_removed_from_a_shared_space_stays_removed_without_it(
         assert {"eve", "cleo"}.isdisjoint(alone_again.service.space.membership.names)
 
 
+async def test_who_was_removed_stays_removed_when_the_servers_lose_everything(tmp_path: Path) -> None:
+    state, config, hub = tmp_path / ".mew", parse_space(SPACE), new_hub()
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        await ada.send("space/kick", {"participant_id": "cleo"})
+        await until(lambda: not alone.tokens.knows("cleo"))
+    async with gateway(hub, state=state) as (first, _):
+        recorder = Recorder(me := participant(first, "ada"))
+        async with me:
+            hub.batches.clear()
+            hub.values.clear()
+            hub.last_sequence = 0
+            hub.wake()
+            await until(lambda: recorder.gaps)
+            assert "cleo" not in first.service.space.membership.names
+    async with serve_gateway(config, state=state) as alone_again:
+        assert alone_again.tokens.identify("c") is None
+
+
+async def test_a_folder_keeps_its_removals_in_a_space_that_others_began(tmp_path: Path) -> None:
+    state, config, hub = tmp_path / ".mew", parse_space(SPACE), new_hub()
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        await ada.send("space/kick", {"participant_id": "cleo"})
+        await until(lambda: not alone.tokens.knows("cleo"))
+    async with gateway(hub), gateway(hub, state=state):
+        pass
+    async with serve_gateway(config, state=state) as alone_again:
+        assert alone_again.tokens.identify("c") is None
+
+
 async def test_an_http_sender_whose_outcome_is_unknown_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ANSWER_SECONDS", 0.05)
     hub = new_hub()
