@@ -60,10 +60,11 @@ def why_unknown(report: ContextReport | None) -> str:
 
 
 def compaction_sizes(arguments: Mapping[str, Any]) -> str:
-    """Format the size of a proposed compaction, after a noun: ` of ~90,000 tokens, which frees ~40,000`."""
+    """Format the known sizes of a proposed compaction, after a noun: ` of ~90,000 tokens, which frees ~40,000`."""
     present, freed = arguments.get("present_tokens"), arguments.get("freed_tokens")
-    is_known = isinstance(present, int) and isinstance(freed, int)
-    return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
+    size = f" of ~{present:,} tokens" if isinstance(present, int) else ""
+    unit = "" if size else " tokens"
+    return size + (f", which frees ~{freed:,}{unit}" if isinstance(freed, int) else "")
 
 
 def span(seconds: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from mew_board import words
 from mew_board.board_json import ShownParticipant
-from mew_board.figures import COUNTED
+from mew_board.figures import COUNTED, compaction_sizes
 from mew_board.view import ParticipantView
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
@@ -256,3 +256,9 @@ def test_the_last_reported_figure_of_an_unknown_size_has_its_age() -> None:
     assert words.reason(status, NOW) == "restarted, was 98,412 2 h ago"
     entry = BoardEntry(id="coder", connected=True, status=status)
     assert words.report_line(entry, NOW) == "? of ? tokens (unknown: restarted, was 98,412 2 h ago)"
+
+
+def test_each_known_size_of_a_proposed_compaction_is_shown() -> None:
+    assert compaction_sizes({"present_tokens": 1_293}) == " of ~1,293 tokens"
+    assert compaction_sizes({"freed_tokens": 763}) == ", which frees ~763 tokens"
+    assert compaction_sizes({}) == ""
