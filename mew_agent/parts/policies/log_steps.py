@@ -4,10 +4,11 @@ A step is one JSON object a line; docs/reference/policies.md lists the kinds. Ow
 policies.
 """
 
+import json
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from mew_settings.setting_problems import first_problem
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from mew_agent.context.policy import GenerationFlags
 from mew_agent.model.interface import Role
@@ -40,20 +41,48 @@ class BadStep(ValueError):
     """An invalid line; the text names the expected value."""
 
 
+def _require_true(value: object) -> object:
+    if value is not True:  # pydantic takes 1, too
+        raise ValueError("must be true")
+    return value
+
+
+JsonTrue = Annotated[Literal[True], BeforeValidator(_require_true)]
+
+
+def _require_object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("expected a JSON object")
+    return value
+
+
+class UsageFigures(BaseModel):
+    """The provider's usage object. It may have other figures too."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    prompt_tokens: FiniteFloat | None = None
+    completion_tokens: FiniteFloat | None = None
+    total_tokens: FiniteFloat | None = None
+
+
+JsonUsage = Annotated[UsageFigures, BeforeValidator(_require_object)]
+
+
 class Step(BaseModel):
     """One line of a log, with one of `KINDS`. Counts are in tokens."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    usage: dict[str, Any] | None = None  # the provider's object; None if the call reported none
+    usage: JsonUsage | None = None  # None if the call reported none
     pre_request_tokens: Tokens = 0
     tool_result_tokens: Tokens = 0
     stream_tokens: Tokens = 0
     message_tokens: Tokens = 0
     compact_to_tokens: Tokens = 0
     compact_to_percent: int = Field(default=100, ge=1, le=100)
-    summary_failed: Literal[True] = True
-    clear: Literal[True] = True
+    summary_failed: JsonTrue = True
+    clear: JsonTrue = True
     set_limit: int = Field(default=1, ge=1, lt=MOST_TOKENS)
     usual_task_tokens: Tokens = 0
     current_tokens: Tokens = 0  # in context when a tool result arrived
@@ -62,6 +91,14 @@ class Step(BaseModel):
     queue_busy: bool = False
     user_chain: bool = False
     at_seconds: FiniteFloat | None = None  # an absolute time; None if the log has none
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_object_without_nulls(cls, given: object) -> object:
+        for key, value in _require_object(given).items():
+            if value is None and key in cls.model_fields and key != "usage":
+                raise ValueError(f"'{key}' must not be null")
+        return given
 
     @model_validator(mode="after")
     def _is_one_step(self) -> Self:
@@ -96,6 +133,16 @@ class Step(BaseModel):
 def read_step(line: str) -> Step:
     """Read a line of JSON. Raises `BadStep`."""
     try:
-        return Step.model_validate_json(line)
+        step = Step.model_validate_json(line)
+        json.loads(line, object_pairs_hook=_require_each_once)  # pydantic keeps the last of a key
+        return step
     except ValidationError as error:
         raise BadStep(first_problem(error)) from None
+
+
+def _require_each_once(pairs: list[tuple[str, object]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise BadStep(f"'{key}' is given twice")
+        seen.add(key)

@@ -148,7 +148,7 @@ class Simulation:
     def _call(self, step: Step) -> Decision:
         self._calls += 1
         self._now = self._now._replace(call_id=f"call-{self._calls}")
-        usage = normalise(step.usage)
+        usage = None if step.usage is None else normalise(step.usage.model_dump(exclude_unset=True))
         if usage is not None:
             self._set_size(self._measure(usage), "reported")
             kept = kept_reply_tokens(usage, thinking_seen=False)
