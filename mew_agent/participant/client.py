@@ -184,8 +184,8 @@ class Client:
     def use(self, credentials: Credentials) -> None:
         """Join with these credentials; call it before `run`."""
         self.credentials, self.has_credentials = credentials, True
-        self._gateways = deque(addresses(credentials.gateway))
-        self._gateways.rotate(random.randrange(len(self._gateways)))  # noqa: S311 - no secret
+        self.gateways = deque(addresses(credentials.gateway))  # the first one is in use
+        self.gateways.rotate(random.randrange(len(self.gateways)))  # noqa: S311 - no secret
         self.delivery = Delivery(credentials.participant)
 
     @property
@@ -332,7 +332,7 @@ class Client:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
             # Try another gateway before a silent one has used up the time.
-            attempt_seconds = min(left, JOIN_TIMEOUT_SECONDS) / len(self._gateways)
+            attempt_seconds = min(left, JOIN_TIMEOUT_SECONDS) / len(self.gateways)
             retry_after: float | None = None
             try:
                 async with self._connected(attempt_seconds) as socket:
@@ -349,7 +349,7 @@ class Client:
             if self._closing:
                 return
             attempt += 1
-            self._gateways.rotate(-1)
+            self.gateways.rotate(-1)
             delay = self._delay_seconds(attempt, retry_after)
             if not self.joins:
                 left = give_up_at - anyio.current_time()
@@ -360,7 +360,7 @@ class Client:
             logger.log(
                 logging.INFO if self.joins else logging.DEBUG,
                 "reconnecting to %s (%s)",
-                self._gateways[0],
+                self.gateways[0],
                 self._last_cause,
             )
 
@@ -369,7 +369,7 @@ class Client:
         jitter = random.random()  # noqa: S311 - no secret
         if retry_after is not None:
             return retry_after * (1 + 0.1 * jitter)
-        rounds = -(-attempts // len(self._gateways))  # delays grow from round to round through all gateways
+        rounds = -(-attempts // len(self.gateways))  # delays grow from round to round through all gateways
         return backoff_seconds(rounds, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def _note_failure(self, error: Exception, attempts: int, seconds: float) -> None:
@@ -397,7 +397,7 @@ class Client:
     @asynccontextmanager
     async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:
         """Connect; the connection is closed at the end of the block, even if the task is cancelled."""
-        gateway = self._gateways[0]
+        gateway = self.gateways[0]
         socket = await connect(
             gateway,
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
@@ -507,7 +507,7 @@ class Client:
             await self._inbox.put(one, share_bytes)
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
-        failed_handshake = tls_failure(self._gateways[0], error)
+        failed_handshake = tls_failure(self.gateways[0], error)
         if failed_handshake is not None:
             if not self.joins:
                 raise failed_handshake from None

@@ -680,7 +680,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """
         from mew_agent.participant.stored_messages import stored_messages  # its HTTP client takes a while to import
 
-        return await stored_messages(self.session.client.credentials, kinds_like, peer, last)
+        return await stored_messages(self.session.client, kinds_like, peer, last)
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for its offers, and return it with its `tools`, `resources` and `prompts`.

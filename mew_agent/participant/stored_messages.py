@@ -2,30 +2,48 @@
 
 from collections import deque
 from collections.abc import Collection
+from contextlib import suppress
+from math import inf
 
 import httpx2
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.patterns import Steps, compile_text
 
-from mew_agent.gateway_address import addresses, http_url
+from mew_agent.errors import NotConnected
+from mew_agent.gateway_address import http_url
 from mew_agent.gateway_http import MessagePages, answer_object, connection_options, failure_of, refusal_of
-from mew_agent.participant.client import Credentials
+from mew_agent.participant.client import Client, Credentials
 
 
-async def stored_messages(who: Credentials, patterns: Collection[str], peer: str | None, last: int) -> list[Envelope]:
+async def stored_messages(
+    client: Client, patterns: Collection[str], peer: str | None, last: int, *, most_pages: float = inf
+) -> list[Envelope]:
     """Return the newest `last` envelopes of kinds like `patterns`, from or to `peer` if given, oldest first.
 
-    Raises `NotConnected`, `CertificateRejected`, `Unauthorized` and `GatewayError`.
+    If a gateway does not answer, the next one is asked. Reads at most `most_pages`; the first ones have the newest
+    envelopes unless `patterns` match statuses. Raises `NotConnected`, `CertificateRejected`, `Unauthorized` and
+    `GatewayError`.
     """
+    wanted = patterns, peer, last, most_pages
+    *others, final = map(http_url, client.gateways)
+    for gateway in others:
+        with suppress(NotConnected):
+            return await _stored_at(gateway, client.credentials, *wanted)
+    return await _stored_at(final, client.credentials, *wanted)
+
+
+async def _stored_at(
+    gateway: str, who: Credentials, patterns: Collection[str], peer: str | None, last: int, most_pages: float
+) -> list[Envelope]:
     newest: deque[Envelope] = deque(maxlen=last)
     tests = [compile_text(one, in_kind=True) for one in patterns]
-    gateway = http_url(addresses(who.gateway)[0])
     headers = {"Accept": "application/json", "Authorization": f"Bearer {who.token}"}
     has_statuses = any(test(kinds.PARTICIPANT_STATUS, Steps()) for test in tests)
     pages = MessagePages(who.space, who.participant, newest_first=not has_statuses)  # which leaves out statuses
     async with httpx2.AsyncClient(**connection_options(gateway, who.ca_file), headers=headers) as client:
-        while pages.path is not None and (has_statuses or len(newest) < last):
+        while pages.path is not None and most_pages > 0 and (has_statuses or len(newest) < last):
+            most_pages -= 1
             try:
                 answer = await client.get(gateway + pages.path)
             except httpx2.HTTPError as error:

@@ -35,6 +35,7 @@ from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.messenger import PendingRequest
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.stored_messages import stored_messages
 from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
 from mew_agent.tools.functions import Tool
@@ -67,6 +68,8 @@ CHECK_SECONDS: Final = 1.0
 MOST_CHATS: Final = 500
 MOST_CHARS: Final = 4_000_000
 """Of these chats together; at least the newest one is returned."""
+MOST_PAGES: Final = 5
+"""How many pages of stored messages are searched for chats, so that a long history without chats is not read whole."""
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
@@ -203,7 +206,9 @@ class SpaceOffers:
         self, limit: Annotated[int, Field(ge=1, le=MOST_CHATS, description="Maximum number of messages.")] = 20
     ) -> dict[str, Any]:
         """Return the most recent messages in the space, oldest first."""
-        chats = [_as_chat(one) for one in await (await self._me()).history(last=limit)]
+        client = (await self._me()).session.client
+        found = await stored_messages(client, (kinds.CHAT,), None, limit, most_pages=MOST_PAGES)
+        chats = [_as_chat(one) for one in found]
         sizes = accumulate(len(one["text"]) for one in reversed(chats))
         return {"chats": chats[-max(1, sum(size <= MOST_CHARS for size in sizes)) :]}
 

@@ -10,6 +10,7 @@ import anyio.abc
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
+from mew_agent import gateway_http
 from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.cli.remote.sent_request import NoSuchParticipant, ParticipantOffline
@@ -21,17 +22,21 @@ from mew_agent.tools.catalog import RequestFailed
 from tests.support import command_space
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
 
 gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
 
 @asynccontextmanager
-async def acting(gateway: RunningGateway, name: str = "ada") -> AsyncIterator[SpaceOffers]:
-    """The offers of a participant that has joined the space."""
+async def acting(
+    gateway: RunningGateway, name: str = "ada", *, first_url: str | None = None
+) -> AsyncIterator[SpaceOffers]:
+    """The offers of a participant that has joined the space; `first_url` is of another gateway."""
     space, token = gateway.config.space.id, gateway.token_of(name)
-    connection = ProgramConnection(name, gateway.ws_url, space, token=token)
-    async with Participant(gateway.ws_url, space=space, id=name, token=token, reports_context=False) as me:
+    urls = gateway.ws_url if first_url is None else f"{first_url},{gateway.ws_url}"
+    connection = ProgramConnection(name, urls, space, token=token)
+    async with Participant(urls, space=space, id=name, token=token, reports_context=False) as me:
         yield SpaceOffers(connection, SpaceLink(connection, me))
 
 
@@ -174,6 +179,25 @@ async def test_recent_chats_are_the_newest(gateway: RunningGateway) -> None:
         chats = (await ada.recent_chat(3))["chats"]
         assert [one["text"] for one in chats] == ["line 1", "line 2", "and mine"]
         assert set(chats[0]) == {"id", "at", "from", "to", "text"}
+
+
+async def test_recent_chats_come_from_a_gateway_that_answers(gateway: RunningGateway) -> None:
+    (silent_port,) = unused_ports()
+    async with acting(gateway, first_url=f"ws://127.0.0.1:{silent_port}") as ada:
+        await ada.send_chat("hi")
+        for _ in range(2):
+            assert [one["text"] for one in (await ada.recent_chat())["chats"]] == ["hi"]
+            (await ada._me()).session.client.gateways.rotate()
+
+
+async def test_recent_chats_are_searched_in_few_pages(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_http, "PAGE_MESSAGES", 2)
+    monkeypatch.setattr(mcp_tools, "MOST_PAGES", 3)
+    async with acting(gateway) as ada:
+        for number in range(8):
+            await ada.send_chat(f"line {number}")
+        assert [one["text"] for one in (await ada.recent_chat())["chats"]] == [f"line {one}" for one in range(2, 8)]
+        assert len(await (await ada._me()).history()) == 8
 
 
 async def test_a_waiting_action_ends_when_the_place_in_the_space_is_lost(gateway: RunningGateway) -> None:
