@@ -17,7 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, text_at, value_at
 from mew_protocol.payloads.chat import ChatFailure
-from mew_protocol.payloads.mcp import proposals_in
+from mew_protocol.payloads.mcp import proposal_ids_in, proposals_in
 from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.payloads.text_fit import WOULD_OVERFLOW, Fit
@@ -322,7 +322,7 @@ class AgentRuntime(Hooks):
         self.staggered.restart()
         self.receipts.source.joined()
         if self.was_joined:
-            me.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
+            me.mcp.fail_closed_proposals(proposal_ids_in(welcome.body))
             me.start_soon(me.control.announce, word or status_word("rejoined"))
             return
         self.was_joined = True

@@ -6,7 +6,7 @@ handler that fails is logged and stops nothing else. Does not know what others l
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,7 @@ from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposal_ids_in, proposals_in
 
 from mew_agent.errors import ConfigError
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
@@ -256,6 +256,13 @@ class OpenProposals:
             else:
                 yield ProposalClosed(self._by_id.pop(name), how, by, reason)
 
+    def closed_by_welcome(self, welcome: Envelope, present: Container[str]) -> Iterator[ProposalClosed]:
+        """Close the proposals of absent participants that a welcome does not list; their withdrawal never arrived."""
+        listed = proposal_ids_in(welcome.body)
+        for name, proposal in tuple(self._by_id.items()):
+            if name not in listed and proposal.sender not in present:
+                yield ProposalClosed(self._by_id.pop(name), "left", proposal.sender)
+
 
 _CLOSING_KINDS: Mapping[str, HowClosed] = {
     kinds.MCP_REQUEST: "fulfilled",
@@ -394,6 +401,7 @@ class EventEmitter:
         if changes.gap is not None:
             yield changes.gap
         if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):
+            yield from self.proposals.closed_by_welcome(envelope, self._messenger.peers)
             for proposal in proposals_in(envelope.body):
                 yield from self._proposed(proposal)
         if envelope.sender == self._messenger.id:

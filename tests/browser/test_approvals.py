@@ -235,6 +235,46 @@ async def test_words_of_others_do_not_decide_about_a_proposal(open_dashboard: Op
         await expect(approve(shown)).to_be_enabled()
 
 
+async def test_a_proposal_stays_open_when_one_of_several_approvers_rejects_it(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("write"), to=["writer"])
+        proposal = (await writer.received(kinds.MCP_PROPOSAL))["id"]
+        await writer.send_envelope(kinds.MCP_REJECT, {"reason": "busy"}, to=["coder"], about=[proposal])
+        shown = page.locator("#messages .proposal")
+        await expect(shown).to_contain_text("waits for approval; rejected by writer: busy")
+        await expect(approve(shown)).to_be_enabled()
+        await approve(shown).click()
+        await expect(shown).to_contain_text("approved by ada")
+
+
+async def test_an_answer_without_a_request_closes_a_proposal(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("write"), to=["writer"])
+        proposal = (await writer.received(kinds.MCP_PROPOSAL))["id"]
+        shown = page.locator("#messages .proposal")
+        await expect(approve(shown)).to_be_enabled()
+        result = {"result": {"content": [{"type": "text", "text": "written"}]}}
+        await writer.send_envelope(kinds.MCP_RESPONSE, result, to=["coder"], about=[proposal])
+        await expect(shown).to_contain_text("approved by writer")
+        await expect(shown.get_by_role("button", name=re.compile("Approve|Reject"))).to_have_count(0)
+        await expect(shown).to_contain_text("written")
+
+
+async def test_any_rejection_closes_a_permission(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("write"), to=["coder"])
+        proposal = (await writer.received(kinds.MCP_PROPOSAL))["id"]
+        await writer.send_envelope(kinds.MCP_REJECT, {"reason": "no"}, to=["coder"], about=[proposal])
+        shown = page.locator("#messages .proposal")
+        await expect(shown).to_contain_text("coder")
+        await expect(shown.locator(".state")).to_have_text("rejected by writer: no")
+
+
 async def _tab_to(page: Page, wanted: Locator, most: int) -> None:
     """Press Tab until the wanted element has the focus."""
     for _ in range(most):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import canonical_json, value_at
+from mew_protocol.json_values import canonical_json, objects_at, text_at, value_at
 from mew_protocol.payloads.base import Payload, read_or_none
 
 COMPACT_CONTEXT: Final = "compact_context"
@@ -136,6 +136,11 @@ def proposals_in(welcome: Mapping[str, Any]) -> tuple[Envelope, ...]:
         if one is not None and one.kind == kinds.MCP_PROPOSAL and not one.truncated:
             found.append(one.as_proposal())
     return tuple(found)
+
+
+def proposal_ids_in(welcome: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ids of the undecided proposals in a welcome, truncated ones included."""
+    return frozenset(text_at(one, "id") for one in objects_at(welcome, "proposals"))
 
 
 class CallSubject(NamedTuple):

@@ -34,7 +34,7 @@ class SpaceView {
     this._session = session;
     this._onRefused = onRefused;
     this._board = new Board();
-    this._conversation = new Conversation();
+    this._conversation = new Conversation(session.participant);
     this._requests = new Requests(session);
     this._figures = new FigureHistory((path, query) => this._requests.read(path, query), session.space);
     this._dirty = new Map(); // changed participants, with their line when it was last drawn

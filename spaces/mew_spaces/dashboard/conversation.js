@@ -23,7 +23,9 @@ const callIn = ({ method, params = {} }) => (method === "tools/call" ? { tool: S
 const text = (value) => (typeof value === "string" && value.trim() ? value : undefined);
 
 export class Conversation {
-  constructor() {
+  /** `me`: the signed-in participant. Its rejection ends a proposal here, although others may still approve it. */
+  constructor(me) {
+    this._me = me;
     this.entries = new Map();
     this._byId = new Map(); // envelope ids to entries
     this._ids = new Map(); // entries to those ids
@@ -100,7 +102,7 @@ export class Conversation {
 
   /** Apply envelopes that precede all others; returns the ids of the entries they add, oldest first. */
   prepend(envelopes) {
-    const older = new Conversation();
+    const older = new Conversation(this._me);
     older._most = Infinity;
     for (const envelope of envelopes) if (!this._seen.has(envelope.id)) older.receive(envelope);
     for (const turn of older.entries.values()) {
@@ -230,7 +232,7 @@ export class Conversation {
     const proposal = this._found(idsOf(envelope), "proposal");
     if (proposal && fulfils(envelope, payload, proposal)) {
       this._index(envelope.id, proposal);
-      this._touch(proposal, { state: "approved", words: WORDS.proposals.approved.replace("{participant}", envelope.from), asked: names(envelope), row: { ...proposal.row, state: "called" } });
+      this._approve(proposal, envelope, names(envelope));
       return;
     }
     const { tool, args } = callIn(payload);
@@ -245,12 +247,17 @@ export class Conversation {
     } else this._add({ id: envelope.id, type: "tool", ts: envelope.ts, from: row.from, to: names(envelope), row }, envelope.id);
   }
 
+  _approve(proposal, { from }, asked) {
+    this._touch(proposal, { state: "approved", words: WORDS.proposals.approved.replace("{participant}", from), asked, row: { ...proposal.row, state: "called" } });
+  }
+
   _response(envelope, payload) {
     const ids = idsOf(envelope);
     const entry = this._found(ids);
     if (!entry) return;
     // Nobody else answers: the result would be shown as that of the participant that was asked.
     if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(String(envelope.from))) return;
+    if (entry.type === "proposal" && entry.state === "open") this._approve(entry, envelope, entry.to);
     const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };
     if (entry.row) this._touch(entry, { row: { ...entry.row, ...outcome } });
     const row = entry.tools?.find((one) => ids.includes(one.request));
@@ -268,7 +275,10 @@ export class Conversation {
   _endProposal(envelope) {
     const proposal = this._found(idsOf(envelope), "proposal");
     if (!proposal || proposal.state !== "open") return;
-    this._touch(proposal, { state: envelope.kind === "mcp/reject" ? "rejected" : "withdrawn", words: envelope.said?.text ?? "" });
+    const [isRejection, by, said] = [envelope.kind === "mcp/reject", envelope.from, envelope.said?.text ?? ""];
+    const isEnd = !isRejection || [this._me, proposal.from].includes(by) || String(proposal.to) === proposal.from;
+    if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words: said });
+    else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}` }); // others may still approve it
   }
 
   // Notes: requests to participants, and changes of the membership

@@ -250,6 +250,29 @@ def test_a_proposal_stays_open_when_its_proposer_leaves_until_the_gateway_withdr
     assert not made.is_open
 
 
+def test_a_welcome_closes_unlisted_proposals_of_absent_participants() -> None:
+    me = Participant("ws://h", space="demo", id="ada", token="t").messenger
+    emitter = EventEmitter(me, Listeners())
+
+    def welcomed(*participants: str, **more: Any) -> list[SpaceEvent]:
+        members = [{"id": one, "capabilities": []} for one in ("ada", *participants)]
+        body = {"you": members[0], "participants": members[1:], **more}
+        one = envelope("system/welcome", body, sender="system:gateway", to=("ada",))
+        return list(emitter.events_in(one, me.peers.receive(one)))
+
+    welcomed("bob", "carol")
+    (made,) = told(PROPOSAL, emitter=emitter)
+    (of_carol,) = told(envelope("mcp/proposal", {"method": "ping"}, sender="carol", name="c"), emitter=emitter)
+    large = envelope("mcp/proposal", {"method": "ping"}, name="large")
+    (too_large,) = told(large, emitter=emitter)
+    assert isinstance(made, ProposalMade)
+    (left,) = welcomed("carol", proposals=[PROPOSAL.as_dict(), {**large.as_dict(), "truncated": True}])
+    assert left == PeerLeft(Peer("bob"))
+    assert list(emitter.proposals) == [made, of_carol, too_large]
+    assert welcomed("carol") == [ProposalClosed(one, "left", "bob") for one in (made, too_large)]  # type: ignore[arg-type]
+    assert list(emitter.proposals) == [of_carol]
+
+
 def test_oldest_undecided_proposals_are_forgotten() -> None:
     emitter = new_emitter()
     first, *_, last = [
