@@ -61,14 +61,22 @@ class SenderBudgets:
         for sender, minutes in (stored or {}).items():
             self._spent[sender] = {minute: (tokens, calls) for minute, tokens, calls in minutes}
 
-    async def record(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
-        """Add tokens spent for a sender now."""
+    def add(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
+        """Add tokens spent for a sender now; `store` makes them outlast the process."""
         if not tokens and not unreported_calls:
             return
         minutes, now = self._hour(sender).minutes, int(self._clock() // 60)
         known = minutes.get(now, (0, 0))
         minutes[now] = known[0] + tokens, known[1] + unreported_calls
         self._spent[sender] = minutes
+
+    async def record(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
+        """Add tokens spent for a sender now, and store the spending."""
+        self.add(sender, tokens, unreported_calls)
+        await self.store()
+
+    async def store(self) -> None:
+        """Store the spending."""
         listed = {one: [(at, *sums) for at, sums in spent.items()] for one, spent in self._spent.items()}
         try:
             await self._store.keep_value(STORED_AS, listed)

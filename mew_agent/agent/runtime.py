@@ -431,9 +431,10 @@ class AgentRuntime(Hooks):
                 is_done = await turn.attempt()
             finally:
                 after, self.turn = turn.answering.spent, None
-                with anyio.CancelScope(shield=True):
-                    await self._record_spent(chat, after[0] - before[0], after[1] - before[1])
+                self._add_spent(chat, after[0] - before[0], after[1] - before[1])
                 self._budget_news()
+                with anyio.CancelScope(shield=True):
+                    await self._budgets.store()
             if is_done:
                 if turn.question.refusal is not None:
                     await self.receipts.source.refused(MessageKey.of(chat.envelope), is_told=True)
@@ -463,15 +464,13 @@ class AgentRuntime(Hooks):
             if one.envelope.sender not in refused and not self.inbox.is_outdated(one, self._max_age_seconds)
         ]
 
-    async def _record_spent(self, question: StoredChat, tokens: int, unreported_calls: int) -> None:
+    def _add_spent(self, question: StoredChat, tokens: int, unreported_calls: int) -> None:
         """Add the cost of a turn to the spending of the senders that it answered, in equal parts for each chat."""
         chats = self.inbox.answering or (question,)
         share, rest = divmod(tokens, len(chats))
         for one in chats:
             is_first = one is chats[0]
-            await self._budgets.record(
-                one.envelope.sender, share + rest * is_first, unreported_calls if is_first else 0
-            )
+            self._budgets.add(one.envelope.sender, share + rest * is_first, unreported_calls if is_first else 0)
 
     # -- what arrives ------------------------------------------------------------------------------------
 

@@ -256,6 +256,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.agent.peer_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
     "mew_agent.participant.receipts.ReportedReads.note_read": _LIST,
+    "mew_agent.participant.stored_messages._stored_at": _OPERATOR,
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,
     "mew_agent.parts.acp.acp_agent.AcpEngine._prompt_turn": _WHOLE,
     "mew_agent.parts.acp.agent_for_editors.AcpServer._show_compaction": _WHOLE,
