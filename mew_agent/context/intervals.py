@@ -296,10 +296,14 @@ class Intervals:
             return
         messages, tools = self.measured
         message_price, tool_price = messages.price, tools.price
-        for interval in self._all:
+        # From the newest one: those before the last doubt are not exact, so a doubt costs what came since.
+        for interval in reversed(self._all):
+            if not self._exact_ones:
+                break
             if interval.kind == "exact":
                 interval.kind = "measured"
                 interval.messages, interval.tools = interval.messages / message_price, interval.tools / tool_price
+                self._exact_ones -= 1
         messages.join(self.exact.messages.tokens)
         tools.join(self.exact.tools.tokens)
         self.exact, self._exact_ones = Pool(Fund(), Fund()), 0

@@ -17,8 +17,7 @@ from mew_protocol.payloads.retrieval import CompactionHistory, RecallDone, UndoD
 from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
 
-from mew_board import changes, receipt_words, words
-from mew_board import conversation_lines as notes
+from mew_board import changes, conversation_lines, receipt_words, words
 from mew_board.board_json import ShownPart, ShownPin, known_facts
 from mew_board.composition import prefix_part
 from mew_board.quoting import clean, one_line
@@ -159,12 +158,12 @@ def _stage(word: StatusWord) -> Stage:
 
 
 def _note(write: Callable[[Draft], str]) -> Callable[[Draft], ShownAnswer]:
-    return lambda envelope: ShownAnswer(text=write(envelope), about=notes.concerned(envelope))
+    return lambda envelope: ShownAnswer(text=write(envelope), about=conversation_lines.concerned(envelope))
 
 
 def _present(envelope: Draft) -> ShownAnswer:
     names = (str(value_at(envelope.body, "participant", "id") or "?"),)
-    return ShownAnswer(text=notes.presence(envelope), about=names)
+    return ShownAnswer(text=conversation_lines.presence(envelope), about=names)
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Draft], ShownAnswer]]] = {
@@ -176,11 +175,11 @@ _ANSWERS: Final[Mapping[str, Callable[[Draft], ShownAnswer]]] = {
     kinds.PARTICIPANT_STATUS: _answered,
     kinds.CHAT_ACKNOWLEDGE: _acknowledged,
     kinds.SYSTEM_PRESENCE: _present,
-    kinds.CAPABILITY_ENDED: _note(notes.ended),
-    kinds.REASONING_CANCEL: _note(notes.cancelled),
-    **dict.fromkeys((kinds.MCP_REJECT, kinds.MCP_WITHDRAW), _note(notes.decision)),
-    **dict.fromkeys(notes.REQUEST_KINDS, _note(notes.request)),
-    **dict.fromkeys(notes.CHANGE_KINDS, _note(notes.change)),
+    kinds.CAPABILITY_ENDED: _note(conversation_lines.ended),
+    kinds.REASONING_CANCEL: _note(conversation_lines.cancelled),
+    **dict.fromkeys((kinds.MCP_REJECT, kinds.MCP_WITHDRAW), _note(conversation_lines.decision)),
+    **dict.fromkeys(conversation_lines.REQUEST_KINDS, _note(conversation_lines.request)),
+    **dict.fromkeys(conversation_lines.CHANGE_KINDS, _note(conversation_lines.change)),
 }
 
 ANSWER_KINDS: Final = frozenset(_ANSWERS)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.intervals import Bulk, Intervals, Kind, Pool, apportion, fit, split
+from mew_agent.context.intervals import Bulk, Interval, Intervals, Kind, Pool, apportion, fit, split
 from mew_agent.context.measures import Measure
 from mew_agent.tokens.projection import Calibration
 
@@ -191,3 +191,20 @@ def test_a_projection_is_corrected_where_its_error_most_likely_lies(
 
 def test_a_correction_larger_than_the_parts_scales_them_all_alike() -> None:
     assert fit(12, [100, 300], [100, 300]) == [3, 9]
+
+
+def test_a_doubt_costs_the_intervals_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    class Counted(Interval):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal read
+            read += name == "kind"
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr("mew_agent.context.intervals.Interval", Counted)
+    intervals = Intervals()
+    for seq in range(1_000):
+        intervals.append([Measure(seq, 96.0)], 100, "exact", 96.0, TYPICAL)
+        intervals.doubt_all()
+    assert read < 10 * 1_000
