@@ -2,7 +2,7 @@
 
 Owns the engine: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
 `acp_turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles`
-says what its figures mean, and `acp_figures` when they are valid.
+defines the meaning of its figures, and `acp_figures` decides when they are valid.
 """
 
 import logging

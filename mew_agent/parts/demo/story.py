@@ -64,9 +64,9 @@ def split_text(source: PurePath, text: str) -> list[TextPart]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionCheck:
-    """A compaction, and the first size that the model reported after it beside the expected one.
+    """A compaction with the next size of the context, as expected and as the model reported it.
 
-    The expected size is that after the compaction, with an estimate of the next question.
+    The expected size is the one after the compaction plus an estimate of the next question.
     """
 
     participant: str
