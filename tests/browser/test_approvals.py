@@ -219,6 +219,55 @@ async def test_a_click_meant_for_a_withdrawn_proposal_approves_no_other(
         assert request["payload"]["params"]["name"] == "delete_files"
 
 
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_press_is_no_less_a_click_when_news_arrives_before_its_release(
+    open_dashboard: OpenDashboard, join: Join, place: str
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("first"), to=["writer"])
+        await page.locator(PLACES[0]).wait_for()
+        await approve(page.locator(place)).hover()
+        await page.mouse.down()
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("second"), to=["writer"])
+        await expect(page).to_have_title(re.compile(r"^\(2\)"))
+        await page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        await expect(page.locator(place)).to_have_count(1)
+        await page.mouse.up()
+        assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["name"] == "first"
+        await expect(page.locator(PLACES[1])).to_have_count(2)
+
+
+NOT_YET_OFFERED = """async () => {
+    const { Conversation } = await import("/dashboard/conversation.js");
+    const { ConversationView } = await import("/dashboard/conversation_view.js");
+    const nodes = Object.fromEntries(["list", "empty", "newest"].map((name) => [name, document.createElement("div")]));
+    const conversation = new Conversation("ada");
+    let isOffered = false;
+    let nowMs = Date.now();
+    const view = new ConversationView(nodes, conversation, { mayDecide: () => true, mayApprove: () => isOffered });
+    const payload = { method: "tools/call", params: { name: "write", arguments: {} } };
+    const ts = new Date().toISOString();
+    conversation.receive({ id: "1", kind: "mcp/proposal", from: "coder", to: ["writer"], ts, payload });
+    const drawn = () => {
+        view.draw((nowMs += 60_000));
+        const button = nodes.list.querySelector("[data-decision=approve]");
+        return [button.disabled, button.parentElement.textContent];
+    };
+    const before = drawn();
+    isOffered = true;
+    view.redrawProposals();
+    return [...before, ...drawn()];
+}"""
+
+
+async def test_approve_waits_until_the_gateway_offers_the_approval(sign_in_page: Page) -> None:
+    is_disabled, said, is_still_disabled, said_then = await sign_in_page.evaluate(NOT_YET_OFFERED)
+    assert (is_disabled, is_still_disabled) == (True, False)
+    assert said == "ApproveRejectNot, or not yet, among what needs you; it cannot be approved here."
+    assert said_then == "ApproveReject"
+
+
 async def test_words_of_others_do_not_decide_about_a_proposal(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
@@ -245,9 +294,7 @@ async def test_a_proposal_stays_open_when_one_of_several_approvers_rejects_it(
         await writer.send_envelope(kinds.MCP_REJECT, {"reason": "busy"}, to=["coder"], about=[proposal])
         shown = page.locator("#messages .proposal")
         await expect(shown).to_contain_text("waits for approval; rejected by writer: busy")
-        await expect(approve(shown)).to_be_enabled()
-        # In one step: the entry may be drawn again between the press and the release of a button.
-        await approve(shown).dispatch_event("click")
+        await approve(shown).click()
         await expect(shown).to_contain_text("approved by ada")
 
 

@@ -8,7 +8,7 @@ import { COMMANDS } from "./commands.js";
 import { Conversation } from "./conversation.js";
 import { ConversationView } from "./conversation_view.js";
 import { Detail } from "./detail.js";
-import { byId, make, makeOption, setText, setTextOrHide } from "./dom.js";
+import { byId, isPressed, make, makeOption, setText, setTextOrHide } from "./dom.js";
 import { EarlierMessages } from "./earlier.js";
 import { EventFeed } from "./events.js";
 import { FigureHistory } from "./figures.js";
@@ -102,6 +102,7 @@ class SpaceView {
     this._view = new ConversationView({ list: byId("messages"), empty: byId("no-messages"), newest: byId("newest") }, this._conversation, {
       me,
       mayDecide: (entry) => send("mcp/request", entry.to[0]) || send("mcp/reject", entry.from),
+      mayApprove: (entry) => this._approvalOf(entry) !== undefined,
       onDecide: (entry, decision) => void this._decide(entry, decision),
       onSelect: (id) => this._choose(id),
       receiptOf: (entry, id) => this._requests.receiptOf(entry, id),
@@ -369,14 +370,13 @@ class SpaceView {
     }
   }
 
-  /** The gateway's approval of a proposal, with its digest. Throws unless it approves what the entry shows. */
+  /** The gateway's approval of a proposal, with its digest; undefined unless it approves what the entry shows. */
   _approvalOf(entry) {
     const items = this._items.flatMap((item) => (item.items?.length ? item.items : [item]));
     const item = items.find((one) => one.id === `approval:${entry.from}:${entry.id}`);
     const approval = item?.actions?.find((action) => action.envelope?.kind === "mcp/request")?.envelope;
     const call = ({ to, payload }) => JSON.stringify([to ?? [], payload?.method, payload?.params]);
-    if (approval && call(approval) === call(entry)) return approval;
-    throw new Error("This proposal is not, or not yet, among what needs you; it cannot be approved here.");
+    return approval && call(approval) === call(entry) ? approval : undefined;
   }
 
   _key(event) {
@@ -401,6 +401,7 @@ class SpaceView {
   // Drawing
 
   _tick() {
+    if (isPressed()) return;
     showConnection(this._connection);
     if (this._board.space === undefined) return;
     this._queue.tick();
@@ -417,6 +418,7 @@ class SpaceView {
 
   _show() {
     this._drawing = undefined;
+    if (isPressed()) return this._showSoon();
     if (this._board.space === undefined) return;
     let isNew = false;
     for (const [id, before] of this._dirty) {

@@ -4,7 +4,7 @@
 import { renderArguments, renderProposal, renderResult, Room } from "./arguments.js";
 import { parseTime } from "./board.js";
 import { isAbout } from "./conversation.js";
-import { copyText, make, makeText, setText } from "./dom.js";
+import { copyText, isPressed, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
 import * as text from "./text.js";
 
@@ -15,16 +15,18 @@ const SLOWER = 10; // an entry is drawn again after ten times what drawing it to
 const SOON_MS = 50;
 const SLICE_MS = 40; // of drawing; then the page answers the user before it goes on
 const FOLLOW_PIXELS = 60;
+const NOT_OFFERED = "Not, or not yet, among what needs you; it cannot be approved here.";
 
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
-  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, receiptOf, opened = new Set(), onOpen, changesOf = () => undefined }) {
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, mayApprove, onDecide, onSelect, receiptOf, opened = new Set(), onOpen, changesOf = () => undefined }) {
     this._list = list;
     this._empty = empty;
     this._newest = newest;
     this._conversation = conversation;
     this._me = me;
     this._mayDecide = mayDecide;
+    this._mayApprove = mayApprove; // whether the gateway has offered the approval of a proposal
     this._onDecide = onDecide;
     this._onSelect = onSelect;
     this._receiptOf = receiptOf; // asks a participant for the receipt of a chat
@@ -76,6 +78,7 @@ export class ConversationView {
 
   /** Draw what changed since the last call. */
   draw(nowMs) {
+    if (isPressed()) return this._drawSoon();
     const changed = new Set([...this._late, ...this._conversation.takeChanged()]);
     this._late.clear();
     if (!changed.size) return;
@@ -318,14 +321,15 @@ export class ConversationView {
     else if (args.length || result.length) node.append(fold("call", entry.row.state === "failed" ? "Failed" : result.length ? "Arguments and result" : "Arguments", ...args, ...result));
     for (const mark of node.querySelectorAll("[data-whole]")) mark.dataset.call = key;
     if (entry.state === "open" && this._mayDecide(entry)) {
+      const isOffered = this._mayApprove(entry);
       const buttons = [["approve", "Approve"], ["reject", "Reject"]].map(([decision, label]) => {
         const button = make("button", decision === "approve" ? "primary" : "", label);
         button.dataset.decision = decision;
-        button.disabled = decision === "approve" && !isShown; // nothing is approved that was not shown
+        button.disabled = decision === "approve" && !(isShown && isOffered); // nothing is approved that was not shown
         button.setAttribute("aria-label", `${label} ${entry.row.tool} of ${entry.from}`);
         return button;
       });
-      node.append(make("p", "buttons", ...buttons, make("span", "soft", note)));
+      node.append(make("p", "buttons", ...buttons, make("span", "soft", note || (isOffered ? "" : NOT_OFFERED))));
     }
     return node;
   }

@@ -3,6 +3,8 @@
 /** Return an element of the page by its id. */
 export const byId = (id) => document.getElementById(id);
 
+const LONGEST_PRESS_MS = 2_000; // the end of a press may get lost, for example outside the window
+const RELEASE_MS = 100; // a tap becomes a click that long after the finger has left
 const MOST_WORD = 1_000; // characters without a place to break
 const MOST_CHANGES = 300; // of script or direction in one paragraph
 const CONTROL = -1;
@@ -43,6 +45,32 @@ function scriptOf(code) {
   if (code >= 0xdc00 && code < 0xe000) return undefined; // the second half of a pair
   return code >> 7;
 }
+
+let pressedMs = -Infinity;
+let releasing;
+
+/** Whether a control is being pressed. If it were drawn again before its release, the browser would make no click of the two. */
+export const isPressed = () => performance.now() - pressedMs < LONGEST_PRESS_MS;
+
+function press({ target }) {
+  clearTimeout(releasing);
+  if (target.closest?.("a, button, label, summary")) pressedMs = performance.now();
+}
+
+function release() {
+  clearTimeout(releasing);
+  pressedMs = -Infinity;
+}
+
+function releaseSoon() {
+  clearTimeout(releasing);
+  releasing = setTimeout(release, RELEASE_MS);
+}
+
+const LISTENING = { capture: true, passive: true };
+for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, press, LISTENING);
+for (const name of ["pointerup", "pointercancel", "keyup"]) document.addEventListener(name, releaseSoon, LISTENING);
+document.addEventListener("click", release, LISTENING); // what it does is shown at once
 
 /** Set an element's text. Unchanged text is left alone, because screen readers would repeat it. */
 export function setText(node, text) {

@@ -3,10 +3,11 @@
 
 import { renderProposal } from "./arguments.js";
 import WORDS from "./words.json" with { type: "json" };
-import { byId, make, makeText, setText } from "./dom.js";
+import { byId, isPressed, make, makeText, setText } from "./dom.js";
 import { span } from "./text.js";
 
 const MAX_SHOWN = 5;
+const SOON_MS = 50;
 const SETTLING_MS = 700; // a click so soon after another item took the place was meant for the one before
 const GONE = new Set(["program_ended", "disconnected"]); // a restart is what helps
 
@@ -38,6 +39,7 @@ export class Queue {
 
   close() {
     this._events.abort();
+    clearTimeout(this._soon);
     byId("queue-items").replaceChildren();
     byId("queue").hidden = true;
   }
@@ -94,6 +96,8 @@ export class Queue {
   _draw() {
     const key = JSON.stringify([this._items, [...this._open], this._rejecting, this._confirming, [...this._answers], this._isWhole, this._opened.size]);
     if (key === this._drawn) return;
+    clearTimeout(this._soon);
+    if (isPressed()) return void (this._soon = setTimeout(() => this._draw(), SOON_MS));
     this._drawn = key;
     const list = byId("queue-items");
     const focused = document.activeElement?.closest?.("#queue-items") ? document.activeElement.dataset.key : undefined;
