@@ -6,12 +6,12 @@ also there as numbers, for gauges and charts. Long texts of participants are cut
 
 from typing import Annotated, Final, Literal
 
+from mew_protocol.context_report import COUNTED
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.context_history import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
 from pydantic import AfterValidator
 
 from mew_board import changes, words
-from mew_board.figures import COUNTED
 from mew_board.visible import short
 
 Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]

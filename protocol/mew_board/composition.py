@@ -1,10 +1,11 @@
 """[pure] The parts of a context window, with free and reserved tokens, by the figures of the report."""
 
+from mew_protocol.context_report import COUNTED
 from mew_protocol.payloads.participant import PrefixPart, Status, report_of
 
 from mew_board import words
 from mew_board.board_json import ShownPart
-from mew_board.figures import COUNTED, figure
+from mew_board.figures import figure
 from mew_board.quoting import clean
 from mew_board.shared_words import PART_NAMES
 

@@ -4,15 +4,12 @@ An unknown figure is `?`. One that is neither reported nor counted exactly carri
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from mew_protocol.context_report import ContextReport, Outdated
+from mew_protocol.context_report import COUNTED, ContextReport, Outdated
 from mew_protocol.payloads.participant import basis_label
 
 from mew_board.shared_words import OUTDATED_WORDS, REASONS
-
-COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
-"""Bases of figures that are shown without `~`."""
 
 
 def basis_words(label: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from mew_protocol.context_report import ContextReport, PinReport
+from mew_protocol.context_report import COUNTED, ContextReport, PinReport
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status, report_of
 from mew_protocol.status_word import Mark
@@ -29,7 +29,6 @@ from mew_board.board_json import (
     known_facts,
 )
 from mew_board.composition import composition
-from mew_board.figures import COUNTED
 from mew_board.quoting import clean
 from mew_board.shared_words import ATTENTION_WORDS, STATE_WORDS
 

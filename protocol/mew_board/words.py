@@ -14,6 +14,7 @@ from itertools import accumulate, islice, takewhile
 from typing import Final, Literal
 
 from mew_protocol.context_report import (
+    COUNTED,
     ContextReport,
     PinReport,
     Progress,
@@ -36,7 +37,6 @@ from mew_protocol.status_word import StatusWord
 
 from mew_board import figures
 from mew_board.figures import (
-    COUNTED,
     basis_words,
     compaction_sizes,
     figure,

@@ -42,6 +42,9 @@ PartBasis = Literal["exact", "reported", "server_counted", "tokenizer", "project
 """How a part is known: the difference of two reports, a report, a count by the provider's server, counts of the model's
 tokenizer that have predicted reports to the token, or a projection."""
 
+COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
+"""Bases of figures that are shown without `~`."""
+
 CompactionTrigger = str
 """Why a compaction ran: `threshold`, `threshold_projected`, `next_task`, `would_overflow`, `overflow_error`,
 `requested`."""

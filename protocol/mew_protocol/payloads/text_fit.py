@@ -9,6 +9,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from mew_protocol.context_report import (
+    COUNTED,
     Basis,
     LimitBasis,
     NextPromptBasis,
@@ -69,8 +70,7 @@ class Fit(Payload):
 
         A size that nobody counted may be too high by a third.
         """
-        is_counted = self.tokens_basis in ("given", "tokenizer")
-        return self._is_too_large(self.tokens if is_counted else self.tokens * 3 // 4)
+        return self._is_too_large(self.tokens if self._is_counted else self.tokens * 3 // 4)
 
     @property
     def may_never_fit(self) -> bool:
@@ -88,16 +88,27 @@ class Fit(Payload):
             return False
         return tokens > largest + (self.reserve_tokens or 0) and tokens * 2 > window
 
+    @property
+    def _is_counted(self) -> bool:
+        return self.tokens_basis in ("given", "tokenizer")
+
+    @property
+    def size(self) -> str:
+        """The size of the text for people: `~4,000 tokens`."""
+        return f"{'' if self._is_counted else '~'}{self.tokens:,} tokens"
+
     def __str__(self) -> str:
-        """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats wait`."""
-        size = f"{self.tokens:,} tokens ({self.tokens_basis})"
+        """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats waiting`."""
+        size = f"{self.size} ({self.tokens_basis})"
         if self.headroom_tokens is None or self.max_tokens is None:
             return f"{size}; free: unknown ({(self.reason or 'no_report').replace('_', ' ')})"
         chats = f", {self.queued_messages} chat{'' if self.queued_messages == 1 else 's'} waiting"
         unknown = ", its queue is not known" if self.reason == "queue_unknown" else ""
         waiting = chats if self.queued_messages else unknown
-        most = f"; at most {self.largest_tokens:,} after a compaction" if self.largest_tokens is not None else ""
-        free = f"free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis})"
+        most = f"; at most ~{self.largest_tokens:,} after a compaction" if self.largest_tokens is not None else ""
+        window = "~" if self.max_tokens_basis == "assumed" else ""
+        about = "" if self.context_basis in COUNTED and not self.queued_tokens and not window else "~"
+        free = f"free: {about}{max(0, self.headroom_tokens):,} of {window}{self.max_tokens:,} ({self.context_basis})"
         return f"{size}; {free}{waiting}{most}"
 
 

@@ -30,7 +30,7 @@ async def test_fit_prints_the_figures_of_the_agent(
 
     async with answering(gateway, "coder", knows):
         outcome = await mew("fit", "coder", str(text), *seat(gateway))
-    size = "2,100 tokens (projected); free: 900 of 8,000 (projected); at most 6,317 after a compaction"
+    size = "~2,100 tokens (projected); free: ~900 of 8,000 (projected); at most ~6,317 after a compaction"
     assert (outcome.code, outcome.out.endswith(f"{verdict}; {size}\n")) == (3, True)
     assert sum(asked[0]) > 0
 

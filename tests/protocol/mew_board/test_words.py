@@ -6,9 +6,17 @@ from typing import Any, get_args
 import pytest
 from mew_board import words
 from mew_board.board_json import ShownParticipant
-from mew_board.figures import COUNTED, compaction_sizes
+from mew_board.figures import compaction_sizes
 from mew_board.view import ParticipantView
-from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
+from mew_protocol.context_report import (
+    COUNTED,
+    Basis,
+    NextPromptBasis,
+    PartBasis,
+    SenderSpending,
+    UnknownReason,
+    Waiting,
+)
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
 
 from mew_agent.cli.board.table import TerminalStyle, board_lines

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.context_report import ContextReport, QueuedMessages, answer_reserve_tokens
 from mew_protocol.payloads.participant import Status
-from mew_protocol.payloads.text_fit import fit_in
+from mew_protocol.payloads.text_fit import Fit, fit_in
 
 SIZES = st.integers(0, 300_000)
 MAYBE = st.none() | SIZES
@@ -43,3 +43,21 @@ def test_a_foreign_agent_is_judged_by_the_tokens_that_it_reports() -> None:
     report = ContextReport(basis="agent_reported")
     fit = fit_in(Status(messages_in_context=3, tokens=90, max_tokens=100, context=report), 50)
     assert (fit.fits, fit.headroom_tokens, fit.context_basis) == (False, 5, "agent_reported")
+
+
+def test_each_estimate_of_a_fit_carries_its_mark() -> None:
+    sizes = {"tokens": 2_100, "headroom_tokens": 900, "max_tokens": 8_000, "largest_tokens": 6_317}
+    counted = {"tokens_basis": "tokenizer", "context_basis": "reported", "max_tokens_basis": "loaded"}
+
+    def shown(**known: object) -> str:
+        return str(Fit.model_validate({**sizes, **counted, **known}))
+
+    most = "; at most ~6,317 after a compaction"
+    assert shown() == f"2,100 tokens (tokenizer); free: 900 of 8,000 (reported){most}"
+    assert shown(tokens_basis="projected") == f"~2,100 tokens (projected); free: 900 of 8,000 (reported){most}"
+    assert shown(context_basis="projected") == f"2,100 tokens (tokenizer); free: ~900 of 8,000 (projected){most}"
+    assert shown(max_tokens_basis="assumed") == f"2,100 tokens (tokenizer); free: ~900 of ~8,000 (reported){most}"
+    waits = {"queued_tokens": 50, "queued_messages": 1}  # chats are not counted by a provider
+    assert shown(**waits) == f"2,100 tokens (tokenizer); free: ~900 of 8,000 (reported), 1 chat waiting{most}"
+    no_window = {"headroom_tokens": None, "tokens_basis": "heuristic"}
+    assert shown(**no_window) == "~2,100 tokens (heuristic); free: unknown (no report)"
