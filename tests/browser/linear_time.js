@@ -142,7 +142,7 @@
     const conversation = new Conversation();
     const list = box();
     const [empty, newest] = [document.createElement("p"), document.createElement("button")];
-    const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", mayDecide: () => true });
+    const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", mayDecide: () => true, mayApprove: () => true });
     const take = (one) => {
       conversation.receive(one);
       return one;

@@ -65,7 +65,8 @@ ODD_ENVELOPES = """async () => {
     const { ConversationView } = await import("/dashboard/conversation_view.js");
     const conversation = new Conversation();
     const [list, empty, newest] = ["div", "p", "button"].map((tag) => document.createElement(tag));
-    const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", mayDecide: () => true });
+    const may = { mayDecide: () => true, mayApprove: () => true };
+    const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", ...may });
     const kinds = ["chat", "chat/acknowledge", "chat/cancel", "reasoning/start", "reasoning/thought",
         "reasoning/conclusion", "reasoning/cancel", "mcp/request", "mcp/response", "mcp/proposal", "mcp/reject",
         "mcp/withdraw", "system/presence", "capability/grant", "capability/revoke", "space/kick", "participant/compact",

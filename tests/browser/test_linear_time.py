@@ -31,6 +31,7 @@ NO_TEXT: Final = {
     "detail.js:rangeChoice": "a fixed choice",
     "dom.js:byId": "ids of the page itself",
     "dom.js:copyText": "hands the text to the browser",
+    "dom.js:isPressed": "reads nothing",
     "dom.js:makeOption": "ids of participants, whose length the gateway limits, and fixed choices",
     "dom.js:makeSelect": "ids of participants, whose length the gateway limits, and fixed choices",
     "earlier.js:EarlierMessages": "positions; the messages go to Conversation",
