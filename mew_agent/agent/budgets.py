@@ -4,7 +4,6 @@ Owns the sums and the limit, and stores them, so that a restart forgets nothing.
 report them; a call without a report is counted apart, never as 0. Makes no call and sends nothing.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,11 +11,9 @@ from typing import Final, NamedTuple
 
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.context_report import SenderSpending, Waiting
+from pydantic import NonNegativeInt, TypeAdapter
 
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import StoreUnusable
-
-logger = logging.getLogger("mew_agent.agent.budgets")
 
 HOUR_MINUTES: Final = 60
 STORED_AS: Final = "budgets"
@@ -32,6 +29,8 @@ SPENT = (
 
 _Minutes = dict[int, tuple[int, int]]
 """Tokens and unreported calls, by minute since 1970."""
+
+_STORED: Final = TypeAdapter(dict[str, list[tuple[int, NonNegativeInt, NonNegativeInt]]])
 
 
 class _Hour(NamedTuple):
@@ -53,12 +52,7 @@ class SenderBudgets:
 
     async def load(self) -> None:
         """Load the spending of an earlier process."""
-        try:
-            stored = await self._store.value(STORED_AS)
-        except StoreUnusable as error:
-            logger.warning("budgets of senders not loaded: %s", error)
-            return
-        for sender, minutes in (stored or {}).items():
+        for sender, minutes in (await self._store.value(STORED_AS, _STORED) or {}).items():
             self._spent[sender] = {minute: (tokens, calls) for minute, tokens, calls in minutes}
 
     def add(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
@@ -78,10 +72,7 @@ class SenderBudgets:
     async def store(self) -> None:
         """Store the spending."""
         listed = {one: [(at, *sums) for at, sums in spent.items()] for one, spent in self._spent.items()}
-        try:
-            await self._store.keep_value(STORED_AS, listed)
-        except StoreUnusable as error:
-            logger.warning("budgets of senders not stored: %s", error)
+        await self._store.keep_value(STORED_AS, listed)
 
     def refusal(self, sender: str) -> str | None:
         """Return why a sender is not answered now, and from when on it is; None if its hour has room."""

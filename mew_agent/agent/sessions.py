@@ -25,6 +25,7 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.payloads.text_fit import DELIVERIES, Fit
 from mew_protocol.status_word import status_word
 from mew_settings.plugins import load_only
+from pydantic import TypeAdapter
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.peer_tools import PeerTools, ToolRoom
@@ -142,6 +143,7 @@ and the name of the session (None: the agent's own). Returns a `CompactionGate`.
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
 KEYS_AS = "sessions"
+_KEYS = TypeAdapter(list[SessionKey])
 
 MAX_SESSIONS = 64
 """How many sessions there may be in all, so that a status can list them; the participant with the most loses one."""
@@ -205,7 +207,7 @@ class ConversationEngine(Engine):
         await check_provider(self._config, self._resources.model)
         if self.owns_resources:
             await self.main.conversation.load()
-        for key in await self._stored_keys():
+        for key in await self._resources.store.value(KEYS_AS, _KEYS) or ():
             await self._open(key)
             self._use(key)
         for participant in tuple(self._own_shares):  # `max_sessions` may have been lowered
@@ -240,7 +242,7 @@ class ConversationEngine(Engine):
         self._use(key)
         while (gone := self._surplus(participant, kept=key)) is not None:
             await self._delete(gone)
-        await self._store_keys()
+        await self._resources.store.keep_value(KEYS_AS, list(self._sessions))
         return session
 
     def _use(self, key: SessionKey) -> None:
@@ -458,19 +460,6 @@ class ConversationEngine(Engine):
         """Return a session's file, next to that of the agent; None if sessions are kept in memory."""
         store = self._config.store
         return None if store is None else store.with_name(f"{store.name}~{_file_name(key)}")
-
-    async def _stored_keys(self) -> list[SessionKey]:
-        try:
-            return [(participant, name) for participant, name in await self._resources.store.value(KEYS_AS) or ()]
-        except StoreUnusable as error:
-            logger.warning("stored sessions not loaded: %s", error)
-            return []
-
-    async def _store_keys(self) -> None:
-        try:
-            await self._resources.store.keep_value(KEYS_AS, list(self._sessions))
-        except StoreUnusable as error:
-            logger.warning("list of sessions not stored: %s", error)
 
 
 def _tool_room(conversation: Conversation) -> ToolRoom:

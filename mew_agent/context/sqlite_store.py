@@ -18,6 +18,7 @@ from weakref import finalize
 import anyio
 import anyio.to_thread
 from mew_protocol.payloads.retrieval import CompactionEntry
+from mew_settings.setting_problems import first_problem
 from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context import sqlite_archive, sqlite_receipts
@@ -68,7 +69,8 @@ class SessionOverview:
 class Store(ABC):
     """Stores one agent's session. Each method is one transaction in a worker thread, one at a time.
 
-    Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.
+    Every method but `value` and `keep_value` raises `StoreUnusable` if the file is not a session, of a later version,
+    damaged or locked.
     """
 
     def __init__(self, path: Path, limits: StoreLimits | None = None) -> None:
@@ -150,19 +152,29 @@ class Store(ABC):
         """Store a change of the inbox alone."""
         await self._run(lambda db: _change_inbox(db, change), is_change=True)
 
-    async def value(self, name: str) -> Any:
-        """Return the value that `keep_value` stored under a name; None if there is none."""
+    async def value(self, name: str, form: TypeAdapter[T]) -> T | None:
+        """Return the value that `keep_value` stored under a name; None if there is none.
 
-        def read(db: sqlite3.Connection) -> Any:
+        One that cannot be read, or has another form, is ignored with a warning.
+        """
+
+        def read(db: sqlite3.Connection) -> T | None:
             row = db.execute("SELECT value FROM state WHERE key = ?", (f"{_NAMED}{name}",)).fetchone()
-            return None if row is None else json.loads(row[0])
+            return None if row is None else form.validate_json(row[0])
 
-        return await self._run(read)
+        try:
+            return await self._run(read)
+        except StoreUnusable as error:
+            logger.warning("%s not loaded: %s", name, error)
+            return None
 
     async def keep_value(self, name: str, value: object) -> None:
-        """Store a value that JSON can express, in place of an earlier one of this name."""
+        """Store a value that JSON can express, in place of an earlier one of this name. A failure is only logged."""
         row = f"{_NAMED}{name}", json.dumps(value)
-        await self._run(lambda db: db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row), is_change=True)
+        try:
+            await self._run(lambda db: db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row), is_change=True)
+        except StoreUnusable as error:
+            logger.warning("%s not stored: %s", name, error)
 
     async def recall(self, item_id: str) -> Item | None:
         """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""
@@ -277,8 +289,9 @@ class Store(ABC):
                 raise StoreUnusable(self._path, str(error)) from error
             except sqlite3.DatabaseError as error:
                 raise StoreDamaged(self._path, str(error)) from error
-            except (KeyError, TypeError, ValueError, ValidationError) as error:
-                raise StoreDamaged(self._path, f"its content is invalid ({error})") from error
+            except (KeyError, TypeError, ValueError) as error:
+                problem = first_problem(error) if isinstance(error, ValidationError) else error
+                raise StoreDamaged(self._path, f"its content is invalid ({problem})") from error
 
         with anyio.CancelScope(shield=is_change):
             done = await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)

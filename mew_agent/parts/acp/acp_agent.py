@@ -19,13 +19,14 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_settings.backoff import Backoff
+from pydantic import TypeAdapter
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
-from mew_agent.context.store import StoredChat, StoreUnusable
+from mew_agent.context.store import StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -50,6 +51,7 @@ logger = logging.getLogger("mew_agent.parts.acp")
 
 
 KEPT_AS: Final = "acp session"
+_KEPT: Final = TypeAdapter(KeptSession)
 PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
 
@@ -103,8 +105,11 @@ class AcpEngine(Engine):
     async def load(self) -> None:
         """Load the inbox and the session."""
         await self.store.load()  # sets a damaged file aside
-        self._kept = kept = KeptSession.read(await self.store.value(KEPT_AS), self.settings)
-        if kept is not None and kept.tokens is not None and kept.measured_at is not None:
+        kept = await self.store.value(KEPT_AS, _KEPT)
+        if kept is None or not kept.is_of(self.settings):
+            return
+        self._kept = kept
+        if kept.tokens is not None and kept.measured_at is not None:
             self.external.report(
                 kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
             )
@@ -130,10 +135,7 @@ class AcpEngine(Engine):
             window=figures.window if figures is not None else None,
             measured_at=figures.measured_at if figures is not None else None,
         )
-        try:
-            await self.store.keep_value(KEPT_AS, self._kept.model_dump(mode="json"))
-        except StoreUnusable as error:
-            logger.warning("session not kept: %s", error)
+        await self.store.keep_value(KEPT_AS, self._kept.model_dump(mode="json"))
 
     # -- the program -------------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
+from mew_protocol.context_report import report_time
 from mew_settings.environment import inherited
 from mew_settings.setting_problems import matching
 from mew_settings.values import Seconds, SettingsModel, Text, text_as
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles
 from mew_agent.settings import LoopLimits
@@ -125,6 +126,11 @@ def installed_command(profile: AcpProfile, path: str | None = None) -> tuple[str
     return next((one for one in names if shutil.which(one, path=path)), name), *arguments
 
 
+def _checked_time(at: str) -> str:
+    report_time(at)
+    return at
+
+
 class KeptSession(BaseModel):
     """The stored part of an agent's session, for a restart: its id, and its last figure.
 
@@ -136,13 +142,10 @@ class KeptSession(BaseModel):
     session_id: str
     program: tuple[str, ...]
     cwd: str
-    tokens: int | None = None
-    window: int | None = None
-    measured_at: str | None = None
+    tokens: NonNegativeInt | None = None
+    window: PositiveInt | None = None
+    measured_at: Annotated[str, AfterValidator(_checked_time)] | None = None
 
-    @classmethod
-    def read(cls, stored: object, settings: AcpConfig) -> Self | None:
-        """Return the session that an earlier process stored for this program and folder; None without one."""
-        kept = None if stored is None else cls.model_validate(stored)
-        is_ours = kept is not None and (kept.program, kept.cwd) == (settings.program, settings.cwd)
-        return kept if is_ours else None
+    def is_of(self, settings: AcpConfig) -> bool:
+        """Return whether the session is of this program and folder."""
+        return (self.program, self.cwd) == (settings.program, settings.cwd)

@@ -87,6 +87,22 @@ async def test_spending_counts_although_its_store_cannot_be_used(tmp_path: Path)
     assert budgets.refusal("ada") is not None
 
 
+@pytest.mark.parametrize(
+    "value", [[1], "text", {"ada": 5}, {"ada": [[1, 2]]}, {"ada": [[1, "x", 0]]}, {"ada": [[30_000_000, -500, 0]]}]
+)
+async def test_stored_spending_of_another_form_is_ignored_with_a_warning(
+    value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    await store.keep_value("budgets", value)
+    budgets = SenderBudgets(100, store)
+    await budgets.load()
+    assert "budgets not loaded" in caplog.text
+    assert (budgets.refusal("ada"), budgets.reported) == (None, ())
+    await budgets.record("ada", 100)
+    assert budgets.refusal("ada") is not None
+
+
 async def test_a_sender_that_spent_its_budget_is_refused_and_others_are_answered(
     start_agent: StartAgent, joined: Any, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -49,6 +50,18 @@ async def test_two_participants_with_one_session_name_are_apart(start_agent: Sta
         await ask(s, "The valve is blue.", "one")
         await bob.ask("chat", {"text": "Which valve?", "session": "one"}, to="coder", answer="chat")
         assert "blue" not in sent(s)
+
+
+async def test_stored_sessions_of_another_form_are_ignored_with_a_warning(
+    start_agent: StartAgent, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "coder.db"
+    store = SqliteStore(path)
+    await store.keep_value("sessions", ["ada"])
+    await store.aclose()
+    async with start_agent(agent={"store": path}) as s:
+        assert (await ask(s, "The valve is blue.", "one"))["text"]
+    assert "sessions not loaded" in caplog.text
 
 
 async def test_a_name_against_the_rules_is_a_session_of_its_own(start_agent: StartAgent) -> None:

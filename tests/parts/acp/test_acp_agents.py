@@ -16,7 +16,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.context.sqlite_store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import InboxChange
 from mew_agent.errors import NotAccepted
 from mew_agent.parts.acp.acp_agent import AcpAgent, _asked_call
@@ -348,6 +348,22 @@ async def test_a_restarted_agent_resumes_and_answers_each_question_once(start: S
         async with start(gateway=gateway, **store) as s:
             assert await s.ask("a third session") == "loaded session: ada: a third session"
             assert not s.recorder.sent_by("codex", "chat", about=queued)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"program": "codex"}, {"tokens": -1}, {"tokens": 5, "measured_at": "yesterday"}, {"window": 0}]
+)
+async def test_a_stored_session_of_another_form_is_ignored_with_a_warning(
+    start: Start, tmp_path: Path, changed: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "codex.db"
+    store = SqliteStore(path)
+    kept = {"session_id": "s", "program": [], "cwd": ".", **changed}
+    await store.keep_value("acp session", kept)
+    await store.aclose()
+    async with start(store=str(path)) as s:
+        assert await s.ask("which session?") == "new session: ada: which session?"
+    assert "acp session not loaded" in caplog.text
 
 
 async def test_an_agent_that_ignores_its_cancel_is_started_again(start: Start) -> None:
