@@ -1,9 +1,9 @@
 """Reads the envelopes that a gateway keeps of a space, over HTTP. How long it keeps them is its configuration."""
 
+import sys
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
-from math import inf
 
 import httpx2
 from mew_protocol import kinds
@@ -17,15 +17,21 @@ from mew_agent.participant.client import Client, Credentials
 
 
 async def stored_messages(
-    client: Client, patterns: Collection[str], peer: str | None, last: int, *, most_pages: float = inf
+    client: Client,
+    patterns: Collection[str],
+    peer: str | None,
+    last: int,
+    *,
+    most_messages: int = sys.maxsize,
+    most_pages: int = sys.maxsize,
 ) -> list[Envelope]:
     """Return the newest `last` envelopes of kinds like `patterns`, from or to `peer` if given, oldest first.
 
-    If a gateway does not answer, the next one is asked. Reads at most `most_pages`; the first ones have the newest
-    envelopes unless `patterns` match statuses. Raises `NotConnected`, `CertificateRejected`, `Unauthorized` and
-    `GatewayError`.
+    If a gateway does not answer, the next one is asked. Searches at most `most_messages`, on at most `most_pages`: the
+    newest, unless `patterns` match statuses. A page has fewer messages if they are large. Raises `NotConnected`,
+    `CertificateRejected`, `Unauthorized` and `GatewayError`.
     """
-    wanted = patterns, peer, last, most_pages
+    wanted = patterns, peer, last, most_messages, most_pages
     *others, final = map(http_url, client.gateways)
     for gateway in others:
         with suppress(NotConnected):
@@ -34,7 +40,13 @@ async def stored_messages(
 
 
 async def _stored_at(
-    gateway: str, who: Credentials, patterns: Collection[str], peer: str | None, last: int, most_pages: float
+    gateway: str,
+    who: Credentials,
+    patterns: Collection[str],
+    peer: str | None,
+    last: int,
+    most_messages: int,
+    most_pages: int,
 ) -> list[Envelope]:
     newest: deque[Envelope] = deque(maxlen=last)
     tests = [compile_text(one, in_kind=True) for one in patterns]
@@ -42,7 +54,7 @@ async def _stored_at(
     has_statuses = any(test(kinds.PARTICIPANT_STATUS, Steps()) for test in tests)
     pages = MessagePages(who.space, who.participant, newest_first=not has_statuses)  # which leaves out statuses
     async with httpx2.AsyncClient(**connection_options(gateway, who.ca_file), headers=headers) as client:
-        while pages.path is not None and most_pages > 0 and (has_statuses or len(newest) < last):
+        while pages.path and most_messages > 0 and most_pages > 0 and (has_statuses or len(newest) < last):
             most_pages -= 1
             try:
                 answer = await client.get(gateway + pages.path)
@@ -51,7 +63,8 @@ async def _stored_at(
             if answer.is_error:
                 raise refusal_of(answer, who.participant)
             page = pages.take(answer_object(gateway, answer.content))["messages"]
-            for body in page if has_statuses else reversed(page):
+            searched = page if has_statuses else page[::-1]
+            for body in searched[:most_messages]:
                 if any(test(str(body.get("kind")), Steps()) for test in tests):
                     envelope = Envelope.model_validate(body)
                     if peer not in (None, envelope.sender, *envelope.addressees):
@@ -60,4 +73,5 @@ async def _stored_at(
                         newest.append(envelope)
                     elif len(newest) < last:
                         newest.appendleft(envelope)
+            most_messages -= len(page)
     return [*newest]

@@ -68,8 +68,10 @@ CHECK_SECONDS: Final = 1.0
 MOST_CHATS: Final = 500
 MOST_CHARS: Final = 4_000_000
 """Of these chats together; at least the newest one is returned."""
-MOST_PAGES: Final = 5
-"""How many pages of stored messages are searched for chats, so that a long history without chats is not read whole."""
+MOST_SEARCHED: Final = 5_000
+"""How many stored messages are searched for chats, so that a long history without chats is not read whole."""
+MOST_PAGES: Final = 100
+"""On how many pages they are searched. More than the default `limits.history_bytes` fills."""
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
@@ -207,7 +209,8 @@ class SpaceOffers:
     ) -> dict[str, Any]:
         """Return the most recent messages in the space, oldest first."""
         client = (await self._me()).session.client
-        found = await stored_messages(client, (kinds.CHAT,), None, limit, most_pages=MOST_PAGES)
+        bounds = {"most_messages": MOST_SEARCHED, "most_pages": MOST_PAGES}
+        found = await stored_messages(client, (kinds.CHAT,), None, limit, **bounds)
         chats = [_as_chat(one) for one in found]
         sizes = accumulate(len(one["text"]) for one in reversed(chats))
         return {"chats": chats[-max(1, sum(size <= MOST_CHARS for size in sizes)) :]}

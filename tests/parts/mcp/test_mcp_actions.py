@@ -8,6 +8,8 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
+from mew_protocol import kinds
+from mew_spaces.gateway import server_sent_events
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import gateway_http
@@ -190,14 +192,32 @@ async def test_recent_chats_come_from_a_gateway_that_answers(gateway: RunningGat
             (await ada._me()).session.client.gateways.rotate()
 
 
-async def test_recent_chats_are_searched_in_few_pages(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "found"), [({"MOST_PAGES": 3}, 6), ({"MOST_SEARCHED": 5}, 5)])
+async def test_recent_chats_are_searched_in_a_bounded_part(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, bound: dict[str, int], found: int
+) -> None:
     monkeypatch.setattr(gateway_http, "PAGE_MESSAGES", 2)
-    monkeypatch.setattr(mcp_tools, "MOST_PAGES", 3)
+    for name, value in bound.items():
+        monkeypatch.setattr(mcp_tools, name, value)
     async with acting(gateway) as ada:
         for number in range(8):
             await ada.send_chat(f"line {number}")
-        assert [one["text"] for one in (await ada.recent_chat())["chats"]] == [f"line {one}" for one in range(2, 8)]
+        shown = [one["text"] for one in (await ada.recent_chat())["chats"]]
+        assert shown == [f"line {one}" for one in range(8 - found, 8)]
         assert len(await (await ada._me()).history()) == 8
+
+
+async def test_recent_chats_are_found_behind_large_messages(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_sent_events, "PAGE_BYTES", 5_000)
+    async with acting(gateway) as ada:
+        await ada.send_chat("hi")
+        me = await ada._me()
+        result = {"content": [{"type": "text", "text": "x" * 2_000}]}
+        for _ in range(20):  # ten pages
+            await me.send(kinds.MCP_RESPONSE, {"result": result}, to="guest", correlation_id=("q",))
+        assert [one["text"] for one in (await ada.recent_chat())["chats"]] == ["hi"]
 
 
 async def test_a_waiting_action_ends_when_the_place_in_the_space_is_lost(gateway: RunningGateway) -> None:
