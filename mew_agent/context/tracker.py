@@ -5,8 +5,9 @@ report has. Does not know the clock, the transport or the model.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from mew_listener.bounded_dict import cached_by_text
@@ -59,7 +60,7 @@ from mew_agent.context.policy import (
     Policy,
     level_of,
 )
-from mew_agent.context.policy.definition import MessageSize
+from mew_agent.context.policy.definition import MessageSums
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Drift, Terms
 from mew_agent.model.interface import Window
@@ -111,6 +112,9 @@ class Tracker:
 
     _recorded_summary: Summary | None = None
     _prefix: object = None
+    _sums: MessageSums = field(default_factory=MessageSums)
+    _summed: tuple[int, int] = -1, -1
+    """The revision of the history and the newest item in `_sums`."""
 
     def __post_init__(self) -> None:
         self.window_changed(self.window)
@@ -400,7 +404,8 @@ class Tracker:
         """
         if self.policy.suggests and phase in ("after_call", "message_added", "task_end"):
             window_tokens = self.limit_tokens or self.window.max_tokens
-            self.suggestions = self.policy.suggestions(self._message_sizes(), window_tokens)
+            project = self.ledger.calibration.project
+            self.suggestions = self.policy.suggestions(self._message_sums(), project, window_tokens)
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self.measurement.is_undecided:
             # With `keep_last` the snapshot does not say that the usage is missing.
@@ -582,10 +587,18 @@ class Tracker:
         """The last reported prompt and its reply, minus later cuts."""
         return (self.ledger.prompt_tokens or 0) + self.measurement.reply.tokens
 
-    def _message_sizes(self) -> Iterator[MessageSize]:
-        prices = self.ledger.item_prices()
-        # The policy's own prompts are not a participant's messages.
-        yield from ((prices[item.seq], None if item.notice else item.role) for item in self.history.items)
+    def _message_sums(self) -> MessageSums:
+        """Return the features of the messages; only those that are new are added."""
+        history = self.history
+        if self._summed[0] != history.revision:
+            self._sums, self._summed = MessageSums(), (history.revision, -1)
+        last_seq = self._summed[1]
+        features_of = {one.seq: one.features for one in self.ledger.items.between(last_seq + 1, history.last_seq)}
+        for item in reversed(list(takewhile(lambda item: item.seq > last_seq, reversed(history.items)))):
+            # The policy's own prompts are not a participant's messages.
+            self._sums.add(features_of[item.seq], None if item.notice else item.role)
+        self._summed = history.revision, history.last_seq
+        return self._sums
 
     def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary

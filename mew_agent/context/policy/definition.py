@@ -234,8 +234,14 @@ class Marks(NamedTuple):
     rests_below: Mapping[Phase, tuple[float, float]]
 
 
-MessageSize = tuple[int, Role | None]
-"""The tokens and the role of a message; None for a prompt of the policy itself."""
+class MessageSums(dict[Role, list[float]]):
+    """The sizes of the messages by role, oldest first, as running sums."""
+
+    def add(self, size: float, role: Role | None) -> None:
+        """Add a newer message. A prompt of the policy itself has no role and does not count."""
+        if role is not None:
+            sums = self.setdefault(role, [])
+            sums.append(sums[-1] + size if sums else size)
 
 
 class Policy(PolicyPart):
@@ -265,8 +271,13 @@ class Policy(PolicyPart):
     redline: Fraction | None = None  # a threshold that is only shown
     large_results: LargeResults | None = None
 
-    def suggestions(self, messages: Iterable[MessageSize], limit_tokens: int | None) -> tuple[Suggestion, ...]:
-        """Return ways to save tokens of these messages in a window of this size. Most policies make none."""
+    def suggestions(
+        self, sums: MessageSums, tokens: Callable[[float, int], int], limit_tokens: int | None
+    ) -> tuple[Suggestion, ...]:
+        """Return ways to save tokens of these messages in a window of this size. Most policies make none.
+
+        `tokens` returns the tokens of a sum of sizes and of so many messages.
+        """
         return ()
 
     @cached_property

@@ -1,6 +1,6 @@
 """[pure] Kinds of rules for the policies of other systems and for written ones, in addition to the core's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -126,18 +126,22 @@ class SuggestRule(Rule):
             deciding.actions += [acts.SuggestAction(one) for one in offered if one.key not in suggested]
             deciding.state = replace(deciding.state, suggested=tuple(one.key for one in offered))
 
-    def suggestion(self, sizes: Sequence[int], limit_tokens: int) -> Suggestion | None:
-        """Return the saving for messages of the role, oldest first, of these sizes; None if it is not worth it."""
+    def suggestion(
+        self, sums: Sequence[float], tokens: Callable[[float, int], int], limit_tokens: int
+    ) -> Suggestion | None:
+        """Return the saving for the messages of the role; None if it is not worth it. See `Policy.suggestions`."""
+        count = len(sums)
         if self.more_than_messages is not None and self.keep_newest is not None:
-            old = len(sizes) - self.keep_newest
-            if len(sizes) <= self.more_than_messages or old <= 0:
+            old = count - self.keep_newest
+            if count <= self.more_than_messages or old <= 0:
                 return None
             text = f"remove the {old} oldest {self.role} messages"
-            return Suggestion(f"remove_{self.role}", text, sum(sizes[:old]), self.impact)
-        if self.more_than is None or self.saves is None or sum(sizes) <= self.more_than.floor_of(limit_tokens):
+            return Suggestion(f"remove_{self.role}", text, tokens(sums[old - 1], old), self.impact)
+        present = tokens(sums[-1], count) if sums else 0
+        if self.more_than is None or self.saves is None or present <= self.more_than.floor_of(limit_tokens):
             return None
         text = f"summarise the {self.role} messages"
-        return Suggestion(f"summarise_{self.role}", text, self.saves.floor_of(sum(sizes)), self.impact)
+        return Suggestion(f"summarise_{self.role}", text, self.saves.floor_of(present), self.impact)
 
 
 class Cadence(PolicyPart):

@@ -11,7 +11,8 @@ from mew_protocol.context_report import Basis, UnknownReason
 from mew_agent.context import policy as policies
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
-from mew_agent.context.policy.definition import MessageSize
+from mew_agent.context.policy.definition import MessageSums
+from mew_agent.model.interface import Role
 from mew_agent.model.usage import Usage, normalise
 from mew_agent.parts.policies.log_steps import Step
 
@@ -79,7 +80,7 @@ class Simulation:
         self.policy, self.state = policy, PolicyState()
         self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
         self._steps = self._calls = self._spent_since_clear = 0
-        self._messages: list[MessageSize] = []
+        self._messages: list[tuple[int, Role | None]] = []
         self._freed: tuple[int, int] | None = None
         self._decided: tuple[policies.CompactAction, int] | None = None
         """The last compaction, and the stalls before it."""
@@ -246,5 +247,8 @@ class Simulation:
     def _decide(self, phase: Phase, step: Step, snapshot: ContextSnapshot | None = None) -> Decision:
         """Let the policy decide about the present figures, or about a snapshot made before they changed."""
         snapshot = self._now if snapshot is None else snapshot
-        suggestions = self.policy.suggestions(self._messages, snapshot.limit_tokens)
+        sums = MessageSums()
+        for size, role in self._messages if self.policy.suggests else ():
+            sums.add(size, role)
+        suggestions = self.policy.suggestions(sums, lambda size, _: round(size), snapshot.limit_tokens)
         return policies.decide(self.policy, self.state, snapshot._replace(suggestions=suggestions), phase, step.flags)

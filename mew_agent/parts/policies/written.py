@@ -1,6 +1,6 @@
 """[pure] Policies as people write them, and as other systems have them: rules of every kind, and no contradictions."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import ClassVar
 
@@ -9,14 +9,13 @@ from pydantic import model_validator
 from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.definition import (
     CompactRule,
-    MessageSize,
+    MessageSums,
     NearLimitRule,
     PhaseRule,
     Policy,
     StopRule,
 )
 from mew_agent.context.policy.threshold import Condition, Fraction
-from mew_agent.model.interface import Role
 from mew_agent.parts.policies.rules import EntryRule, InjectRule, RemindRule, SuggestRule, WrittenRule
 
 _WHOLE = Fraction(numerator=1, denominator=1)
@@ -36,14 +35,13 @@ class WrittenPolicy(Policy):
         refuse_contradictions(self)
         return self
 
-    def suggestions(self, messages: Iterable[MessageSize], limit_tokens: int | None) -> tuple[Suggestion, ...]:
-        rules = [rule for rule in self.rules if isinstance(rule, SuggestRule)]
-        if not rules or limit_tokens is None:
+    def suggestions(
+        self, sums: MessageSums, tokens: Callable[[float, int], int], limit_tokens: int | None
+    ) -> tuple[Suggestion, ...]:
+        if limit_tokens is None:
             return ()
-        sizes: dict[Role | None, list[int]] = {}
-        for tokens, role in messages:
-            sizes.setdefault(role, []).append(tokens)
-        found = (rule.suggestion(sizes.get(rule.role, []), limit_tokens) for rule in rules)
+        rules = [rule for rule in self.rules if isinstance(rule, SuggestRule)]
+        found = (rule.suggestion(sums.get(rule.role, ()), tokens, limit_tokens) for rule in rules)
         return tuple(one for one in found if one is not None)
 
 

@@ -2,20 +2,19 @@
 
 import pytest
 
-from mew_agent.context.policy import MEW, Suggestion
-from mew_agent.context.policy.definition import MessageSize
+from mew_agent.context.policy import MEW, Policy, Suggestion
+from mew_agent.context.policy.definition import MessageSums
 from mew_agent.parts.policies.presets import MEW_REFERENCE, TACHIKOMA
 
 ROLES = {"S": "system", "U": "user", "A": "assistant", "T": "tool"}
 
 
-def messages(text: str) -> list[MessageSize]:
-    """`U300 A400` is a user message of 300 tokens, then an answer of 400."""
-    return [(int(word[1:]), ROLES[word[0]]) for word in text.split()]  # type: ignore[misc]
-
-
-def suggested(text: str, limit_tokens: int) -> tuple[Suggestion, ...]:
-    return TACHIKOMA.suggestions(messages(text), limit_tokens)
+def suggested(text: str, limit_tokens: int, policy: Policy = TACHIKOMA) -> tuple[Suggestion, ...]:
+    """The suggestions for `U300 A400`: a user message of 300 tokens, then an answer of 400."""
+    sums = MessageSums()
+    for word in text.split():
+        sums.add(int(word[1:]), ROLES[word[0]])  # type: ignore[arg-type]
+    return policy.suggestions(sums, lambda size, _: round(size), limit_tokens)
 
 
 @pytest.mark.parametrize("count", [10, 11, 12], ids="T10 {}".format)
@@ -34,7 +33,6 @@ def test_suggestions_keep_the_order_of_their_rules() -> None:
     assert [one.key for one in found] == ["remove_user", "summarise_assistant"]
 
 
-def test_a_policy_without_such_rules_reads_no_messages() -> None:
-    unread = iter(messages("U1"))
-    assert MEW.suggestions(unread, 1000) == MEW_REFERENCE.suggestions(unread, 1000) == ()
-    assert len(list(unread)) == 1
+def test_a_policy_without_such_rules_suggests_nothing() -> None:
+    many = " ".join(["U100"] * 20)
+    assert suggested(many, 1000, MEW) == suggested(many, 1000, MEW_REFERENCE) == ()
