@@ -51,7 +51,8 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.connection import Connection
-from mew_spaces.gateway.gateway import has_uvloop, open_log, serve_gateway
+from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
+from mew_spaces.gateway.history_files import open_log
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.registry import SpaceRegistry

@@ -157,7 +157,7 @@ class Membership:
         with it: those that it has passed on.
         """
         invitation = self._invitation_of(participant)
-        is_temporary = invitation is not None and invitation.until_restart
+        is_temporary = invitation is not None and invitation.until_restart and not invitation.above_configured
         changes: list[Change] = [] if is_temporary else [Change("removed", participant, value=True)]
         if participant in self.state.invited:
             changes.append(Change("invited", participant))

@@ -8,6 +8,7 @@ of an envelope in a `StateChanged` effect, and applies them once they are stored
 Does not know why a change was made, who is connected, or where the state is stored.
 """
 
+from collections.abc import Iterator
 from copy import copy
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -218,6 +219,13 @@ class SpaceState(BaseModel):
             entries[change.key] = change.value
         if isinstance(change.value, Stream):
             self.streams_opened = max(self.streams_opened, change.value.number)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield the changes that make an empty state this one."""
+        for table in get_args(Table):
+            entries = getattr(self, table)
+            for key in entries:
+                yield Change(table, key, True if isinstance(entries, set) else entries[key])
 
     def after(self, changes: Changes) -> "SpaceState":
         """Return a copy to which changes were applied."""

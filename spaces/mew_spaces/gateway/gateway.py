@@ -16,7 +16,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
@@ -50,15 +49,15 @@ from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook, space_folder
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
+from mew_spaces.gateway.history_files import IS_HELD, history_path, open_log
 from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.listener import bound_socket, listener_options
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.service import Former, OpenStorage, SpaceService, history_bounds
+from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
 from mew_spaces.log.figure_store import FigureStore
-from mew_spaces.log.memory import NotStored
-from mew_spaces.log.sqlite import SqliteLog, Unreadable, lock_path
+from mew_spaces.log.sqlite import lock_path
 
 log = logging.getLogger("mew_spaces")
 
@@ -75,7 +74,6 @@ EXPIRY_SECONDS = 1.0
 _ADVICE = Advice(
     host="add it to gateway.allowed_hosts in space.yaml", origin="add it to gateway.allowed_origins in space.yaml"
 )
-_IS_HELD = "another gateway serves this space; stop it, or start all of them with the same --backplane"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,43 +305,8 @@ def _open_audit(config: SpaceConfig, logs: Path, writer: LogWriter) -> AuditLog 
     return audit if audit.is_on else None
 
 
-def history_path(config: SpaceConfig, state: Path) -> Path:
-    """Return the file of a space's history."""
-    return state / f"history-{quote(config.space.id, safe='')}.sqlite3"
-
-
 def _figures_of(history: Path) -> Path:
     return history.with_name(f"{history.name}-figures")
-
-
-def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> SqliteLog:
-    """Open the stored log of a space. Raises `SpacesError`.
-
-    Of several gateways that share a space and its folder, each has a file of its own. What these accept is synced
-    where they share it.
-    """
-    durability = config.history.durability
-    if is_shared and durability == "synced":
-        durability = "flushed"
-    own = path = history_path(config, state)
-    bounds, number = history_bounds(config), 1
-    try:
-        if not is_shared:
-            return SqliteLog(path, bounds=bounds, durability=durability)
-        while True:
-            own = path if number == 1 else path.with_name(f"{path.name}-gateway-{number}")
-            with suppress(BlockingIOError):
-                lock = own.with_name(f"{own.name}.gateway.lock")
-                return SqliteLog(own, bounds=bounds, durability=durability, lock=lock)
-            number += 1
-    except BlockingIOError:
-        raise SpacesError(f"{path}: {_IS_HELD}") from None
-    except Unreadable as error:
-        away = f"move it and all files away whose names begin with '{own.name}', then"
-        kept = "begin with what other gateways share" if is_shared else "repeat the invitations and removals"
-        raise SpacesError(f"{own}: cannot be read: {error}; {away} restore a backup or {kept}") from None
-    except (OSError, NotStored) as error:
-        raise SpacesError(f"{own}: cannot be opened: {error}; make its folder writable") from None
 
 
 def run_gateway(
@@ -441,7 +404,7 @@ async def _shared_storage(space: HostedSpace) -> AsyncIterator[OpenStorage | Non
         try:
             lock = FileLock(lock_path(path), is_shared=True)
         except BlockingIOError:
-            raise SpacesError(f"{path}: {_IS_HELD}") from None
+            raise SpacesError(f"{path}: {IS_HELD}") from None
     try:
         async with open_shared(space.config, folder=space_folder(space.state), state=space.state) as storage:
             yield storage

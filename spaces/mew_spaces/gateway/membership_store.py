@@ -49,8 +49,8 @@ class MembershipStore:
         """Read the state of earlier runs, and add the tokens of invited participants to `tokens`.
 
         Without a state folder, no tokens are stored. A space that is shared by several gateways has its state
-        elsewhere: the log learns only who is no longer invited or is removed, for a gateway that begins without the
-        others. Raises `SpacesError` if an invitation or a removal cannot be read, and `TokenError`.
+        elsewhere. For a gateway that begins without the others, the log keeps what still holds there, and who was
+        removed. Raises `SpacesError` if an invitation or a removal cannot be read, and `TokenError`.
         """
         self.tokens = tokens
         self.state = SpaceState() if is_shared else _read(space_log)
@@ -58,8 +58,10 @@ class MembershipStore:
         self._log = space_log
         self._is_shared = is_shared
         invited = self.state.invited
-        ended = [name for name in invited if invited[name].until_restart and name not in config.participants]
-        self._end_invitations(ended)
+        temporary = [name for name in invited if invited[name].until_restart]
+        self._end_invitations(
+            one for one in temporary if invited[one].above_configured or one not in config.participants
+        )
         self.forget_former(config)
         for participant in self.state.removed:
             self.revoke_tokens(ParticipantId(participant))  # space.yaml still names it, so its token was loaded
@@ -67,7 +69,11 @@ class MembershipStore:
             self._end_overridden(config, overridden, folder)
 
     def _end_invitations(self, participants: Iterable[str]) -> None:
-        changes = [Change("invited", name) for name in participants]
+        """End invitations. A participant that was removed before its invitation is removed again."""
+        changes = []
+        for name in participants:
+            removed = [Change("removed", name, value=True)] if self.state.invited[name].above_configured else []
+            changes += [Change("invited", name), *removed]
         for change in changes:
             self.state.apply(change)
         self.stage(changes)
@@ -129,29 +135,27 @@ class MembershipStore:
         self._end_invitations(overridden)
 
     def stage(self, changes: Iterable[Change]) -> None:
-        """Have changes stored with the next batch of the log."""
+        """Have changes stored with the next batch of the log.
+
+        Of a shared space, only removals are stored. An entry that changes there is deleted here.
+        """
         for change in changes:
-            if change.table not in _MEMBER_TABLES:
-                is_stored = not self._is_shared and self._log.durability != "memory"
-            else:
-                is_stored = not self._is_shared or change.table == "removed" or change.value is None
-            if not is_stored:
-                continue
-            self._log.put(_key(change), None if change.value is None else change.encode())
-            if isinstance(change.value, Stream):
+            key = _key(change)
+            if self._is_shared and not (change.table == "removed" and change.value):
+                if key in self._log.state() and change.table != "removed":
+                    self._log.put(key, None)
+            elif change.table in _MEMBER_TABLES or self._log.durability != "memory":
+                self._log.put(key, None if change.value is None else change.encode())
+            if isinstance(change.value, Stream) and self._log.durability != "memory":
                 opened = max(self.state.streams_opened, change.value.number)
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Keep all removals of this folder, add those of a shared `state`, and keep the invitations that hold there.
-
-        A removed participant is back only if it was invited again.
-        """
-        invited = (Change("invited", name, one) for name, one in state.invited.items())
-        valid = {_key(change): change.encode() for change in invited}
+        """Keep all removals of this folder, add those of a shared `state`, and keep what else is the same there."""
+        shared = {_key(change): change for change in state.changes()}
         for key, value in self._log.state().items():
-            removed = key.removeprefix(_key(Change("removed", "")))
-            if valid.get(key) != value and (removed == key or removed in state.invited):
+            is_state = key.removeprefix(SYNCED_PREFIX).startswith(_PREFIX) and not key.startswith(_REMOVED_KEY)
+            if is_state and (key not in shared or shared[key].encode() != value):
                 self._log.put(key, None)
         self.stage(Change("removed", name, value=True) for name in state.removed)
 
@@ -187,6 +191,22 @@ class MembershipStore:
 
 def _key(change: Change) -> str:
     return f"{SYNCED_PREFIX if change.table in _MEMBER_TABLES else ''}{_PREFIX}{change.table}/{change.key}"
+
+
+_INVITED_KEY, _REMOVED_KEY = _key(Change("invited", "")), _key(Change("removed", ""))
+
+
+def move_removals(source: SpaceLog, target: SpaceLog) -> None:
+    """Move the removals of one log into another, where they end invitations. Raises `NotStored`."""
+    removed = {key: value for key, value in source.state().items() if key.startswith(_REMOVED_KEY)}
+    for key, value in removed.items():
+        target.put(key, value)
+        target.put(_INVITED_KEY + key.removeprefix(_REMOVED_KEY), None)
+        source.put(key, None)
+    for one in (target, source):  # the target first: a crash in between leaves both
+        batch = one.seal()
+        one.write(batch)
+        one.publish(batch)
 
 
 def _read(space_log: SpaceLog) -> SpaceState:

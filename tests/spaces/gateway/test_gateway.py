@@ -19,11 +19,10 @@ from mew_spaces.gateway.gateway import (
     HostedSpace,
     RunningGateway,
     create_app,
-    history_path,
-    open_log,
     run_gateway,
     serve_gateway,
 )
+from mew_spaces.gateway.history_files import history_path, open_log
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path

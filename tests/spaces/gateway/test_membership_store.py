@@ -56,6 +56,22 @@ def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_pat
     assert open_store(config, tmp_path, log).state == second.state
 
 
+@pytest.mark.parametrize("is_removed_again", [False, True])
+def test_who_was_removed_and_invited_for_one_run_is_removed_in_the_next(
+    config: SpaceConfig, tmp_path: Path, log: SpaceLog, *, is_removed_again: bool
+) -> None:
+    store = open_store(config, tmp_path, log)
+    old = store.tokens.token_of(ADA)
+    remove(config, store, ADA)
+    store.stage(LiveMembership(config, store.state).invite(ADA, INVITATION.model_copy(update={"until_restart": True})))
+    if is_removed_again:
+        remove(config, store, ADA)
+    for _ in range(2):
+        restarted = open_store(config, tmp_path, log)
+        assert (restarted.state.invited, restarted.state.removed) == ({}, {ADA})
+        assert restarted.tokens.identify(old) is None
+
+
 @pytest.mark.parametrize(("inviter", "is_replaced"), [("ada", False), ("bob", True), ("gone", True)])
 def test_space_yaml_gives_no_inviter_more_than_it_holds(
     config: SpaceConfig, tmp_path: Path, log: SpaceLog, inviter: str, is_replaced: bool

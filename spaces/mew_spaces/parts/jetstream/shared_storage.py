@@ -31,7 +31,7 @@ from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
-from mew_spaces.log.memory import NOTHING, NotStored
+from mew_spaces.log.memory import Batch, NotStored
 from mew_spaces.parts.jetstream.backplane import (
     Backplane,
     BackplaneError,
@@ -244,8 +244,10 @@ class SharedStorage:
         if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder begins the space")
         if self._has_begun:  # everything was lost there: members learn that the history has a gap
-            kept = SpaceState(removed=set(self._space.state.removed))
-            return ReplicaSnapshot(epoch=secrets.token_hex(4), state=kept)
+            held = self._space.state
+            kept = SpaceState(invited=held.invited, removed=held.removed, grants=held.grants, pauses=held.pauses)
+            kept.shut_down = held.shut_down
+            return ReplicaSnapshot(epoch=secrets.token_hex(4), state=kept, tokens=self._space.tokens)
         former = MembershipStore(host.config, host.tokens, self._former.folder, self.log)
         invited = ((ParticipantId(name), host.tokens.token_of(name)) for name in former.state.invited)
         known = (
@@ -301,12 +303,16 @@ class SharedStorage:
     def _keep(self) -> None:
         """Keep numbered entries in the log of this gateway; the backplane has them in any case."""
         sealed = self.log.seal()
-        if sealed is not NOTHING and self._is_copying:
-            try:
-                self.log.write(sealed)
-            except NotStored as error:
-                self._is_copying = False
+        kept = sealed if self._is_copying else Batch(state=sealed.state)
+        try:
+            if kept.entries or kept.state:
+                self.log.write(kept)
+        except NotStored as error:
+            if self._is_copying:
                 log.error("history not kept any more by this gateway: %s; its next start fetches the rest", error)
+            self._is_copying = False
+            for key, value in sealed.state.items():  # with the next batch, for a gateway that starts alone
+                self.log.put(key, value)
         self.log.publish(sealed)
 
     def _deliver_frame(self, remote: RemoteFrame) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from anyio.abc import TaskStatus
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, encode_frame
 from mew_spaces.config.loading import parse_space
@@ -18,6 +19,8 @@ from mew_spaces.core.events import RULES_VERSION
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway import service
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from mew_spaces.log.memory import NotStored
+from mew_spaces.log.sqlite import SqliteLog
 from mew_spaces.parts.jetstream import replica_store
 from mew_spaces.parts.jetstream.backplane import Backplane
 from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
@@ -550,11 +553,39 @@ async def test_who_was_removed_from_a_shared_space_stays_removed_without_it(
         assert {"eve", "cleo"}.isdisjoint(alone_again.service.space.membership.names)
 
 
-async def test_who_was_removed_stays_removed_when_the_servers_lose_everything(tmp_path: Path) -> None:
+async def replace_token_of_cleo(running: RunningGateway, ada: Participant) -> None:
+    """Remove a participant of space.yaml, and invite it again with another token."""
+    await ada.send("space/kick", {"participant_id": "cleo"})
+    await until(lambda: not running.tokens.knows("cleo"))
+    await ada.send("space/invite", {"participant_id": "cleo"})
+    await until(lambda: running.tokens.knows("cleo"))
+    assert running.tokens.identify("c") is None
+
+
+async def test_an_invitation_in_a_shared_space_makes_no_old_token_valid_without_it(tmp_path: Path) -> None:
+    state, config = tmp_path / ".mew", parse_space(SPACE)
+    async with gateway(new_hub(), state=state) as (first, _), participant(first, "ada") as ada:
+        await replace_token_of_cleo(first, ada)
+    async with serve_gateway(config, state=state) as alone:
+        assert alone.tokens.identify("c") is None
+
+
+async def test_the_membership_stays_as_it_is_when_the_servers_lose_everything(tmp_path: Path) -> None:
     state, config, hub = tmp_path / ".mew", parse_space(SPACE), new_hub()
     async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
-        await ada.send("space/kick", {"participant_id": "cleo"})
-        await until(lambda: not alone.tokens.knows("cleo"))
+        await ada.send("space/kick", {"participant_id": "dan"})
+        await replace_token_of_cleo(alone, ada)
+        await ada.send("space/invite", {"participant_id": "eve"})
+        await ada.send("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]})
+        eve = alone.tokens.token_of("eve")
+        assert eve is not None
+
+    def as_before(running: RunningGateway) -> bool:
+        tokens, membership = running.tokens, running.service.space.membership
+        assert [tokens.identify(one) for one in ("c", "d", eve)] == [None, None, "eve"]
+        assert {"cleo", "eve"} < {*membership.names}
+        return membership.permissions_of("bob").granted == ({"kind": "x"},)
+
     async with gateway(hub, state=state) as (first, _):
         recorder = Recorder(me := participant(first, "ada"))
         async with me:
@@ -563,9 +594,72 @@ async def test_who_was_removed_stays_removed_when_the_servers_lose_everything(tm
             hub.last_sequence = 0
             hub.wake()
             await until(lambda: recorder.gaps)
-            assert "cleo" not in first.service.space.membership.names
+            assert as_before(first)
+    async with gateway(hub, state=state) as (again, _):
+        assert as_before(again)
     async with serve_gateway(config, state=state) as alone_again:
-        assert alone_again.tokens.identify("c") is None
+        assert as_before(alone_again)
+
+
+async def test_what_ended_in_a_shared_space_has_ended_without_it(tmp_path: Path) -> None:
+    state, config = tmp_path / ".mew", parse_space(SPACE)
+    rights = {"capabilities": [{"kind": "x"}]}
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        for name in ("bob", "cleo"):
+            await ada.send("capability/grant", {"recipient": name, **rights})
+        await ada.send("participant/pause", to="dan")
+    async with gateway(new_hub(), state=state) as (first, _), participant(first, "ada") as ada:
+        await ada.send("capability/revoke", {"recipient": "cleo", **rights})
+        await ada.send("participant/resume", to="dan")
+    async with serve_gateway(config, state=state) as alone:
+        membership = alone.service.space.membership
+        assert [membership.permissions_of(name).granted for name in ("bob", "cleo")] == [({"kind": "x"},), ()]
+        assert alone.service.space.state.pauses == {}
+
+
+async def test_a_removal_at_the_second_gateway_of_a_folder_holds_at_the_first(tmp_path: Path) -> None:
+    state, config, hub = tmp_path / ".mew", parse_space(SPACE), new_hub()
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        await ada.send("space/invite", {"participant_id": "eve"})
+        eve = alone.tokens.token_of("eve")
+        assert eve is not None
+    ends = anyio.Event()
+
+    async def serve_first(*, task_status: TaskStatus[None]) -> None:
+        async with gateway(hub, state=state):
+            task_status.started()
+            await ends.wait()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(serve_first)
+        async with gateway(hub, state=state) as (second, _):
+            ends.set()
+            await until(lambda: len(second.service.space.gateways) == 1)
+            async with participant(second, "ada") as ada:
+                for name in ("cleo", "eve"):
+                    await ada.send("space/kick", {"participant_id": name})
+                await until(lambda: not (second.tokens.knows("cleo") or second.tokens.knows("eve")))
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        assert [alone.tokens.identify(one) for one in ("c", eve)] == [None, None]
+        await ada.send("space/invite", {"participant_id": "cleo"})
+    async with serve_gateway(config, state=state) as alone_again:
+        assert alone_again.tokens.knows("cleo"), "a removal is moved once"
+
+
+async def test_a_removal_is_kept_after_a_write_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, config = tmp_path / ".mew", parse_space(SPACE)
+
+    def fail(*_: object) -> None:
+        raise NotStored("disk full")
+
+    async with gateway(new_hub(), state=state) as (first, _), participant(first, "ada") as ada:
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteLog, "write", fail)
+            await ada.send("space/kick", {"participant_id": "dan"})
+        await ada.send("space/kick", {"participant_id": "cleo"})
+        await until(lambda: not first.tokens.knows("cleo"))
+    async with serve_gateway(config, state=state) as alone:
+        assert [alone.tokens.identify(one) for one in ("c", "d")] == [None, None]
 
 
 async def test_a_folder_keeps_its_removals_in_a_space_that_others_began(tmp_path: Path) -> None:
