@@ -15,6 +15,10 @@ class TypedChat(TerminalChat):
         super().__init__(me, self._person.events.proposals.is_same, self._person.unfinished, targets)
 
     def receive(self, envelope: Envelope) -> str | None:
+        self.read_unshown(envelope)
+        return super().receive(envelope)
+
+    def read_unshown(self, envelope: Envelope) -> None:
+        """Let the participant read an envelope that is not shown yet."""
         self._person.unfinished.receive(envelope)
         tuple(self._person.events.events_in(envelope, NO_CHANGES))
-        return super().receive(envelope)

@@ -167,6 +167,7 @@ class TerminalChat:
 
         For the same reason it may not be omitted in the first decision after another participant closed a proposal.
         """
+        self._drop_closed()
         closed, self._closed_by_others = self._closed_by_others, None
         if parts and parts[0].isdecimal():
             if int(parts[0]) not in self.proposals:
@@ -183,23 +184,20 @@ class TerminalChat:
 
     def receive(self, envelope: Envelope) -> str | None:
         """Remember the targets of later commands. Returns the text to show; None to show nothing."""
-        self._remember(envelope)
+        self._drop_closed()
+        if envelope.kind == kinds.CHAT and envelope.names(self.me):
+            self.unanswered[envelope.id] = envelope.sender
         line = self._shown(envelope)
         if line is None and self.is_verbose:
             to = f" to {', '.join(envelope.addressees)}" if envelope.addressees else ""
             line = f"  {envelope.sender}{to}: {envelope.kind} {json.dumps(envelope.payload, ensure_ascii=False)}"
         return line
 
-    def _remember(self, envelope: Envelope) -> None:
-        match envelope.kind:
-            case kinds.CHAT if envelope.names(self.me):
-                self.unanswered[envelope.id] = envelope.sender
-            case kind if kind.startswith("mcp/"):
-                for number in [at for at, one in self.proposals.items() if not self.is_open(one)]:
-                    del self.proposals[number]
-                    self._closed_by_others = number
-            case _:
-                pass
+    def _drop_closed(self) -> None:
+        """Forget the proposals that the participant no longer follows, for whatever reason."""
+        for number in [at for at, one in self.proposals.items() if not self.is_open(one)]:
+            del self.proposals[number]
+            self._closed_by_others = number
 
     def _shown(self, envelope: Envelope) -> str | None:
         who, body = envelope.sender, envelope.body

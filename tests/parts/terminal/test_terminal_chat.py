@@ -114,6 +114,30 @@ def test_a_proposal_that_replaces_another_one_is_decided_by_its_number(talk: Typ
     assert decided.correlation_id == ("p-2",)
 
 
+def test_a_proposal_that_a_welcome_closes_is_not_approved(talk: TypedChat) -> None:
+    talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    talk.receive(received("system/welcome", {}, sender="system:gateway", to=["ada"]))  # its withdrawal never arrived
+    assert not talk.proposals
+    with pytest.raises(InvalidLine, match="no proposal is open"):
+        talk.parse_line("/approve")
+
+
+def test_a_proposal_closed_since_the_last_shown_envelope_is_not_approved(talk: TypedChat) -> None:
+    talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    talk.read_unshown(received("mcp/withdraw", {"reason": "x"}, correlation_id=["p-1"]))
+    with pytest.raises(InvalidLine, match="no proposal 1 is open"):
+        talk.parse_line("/approve 1")
+
+
+def test_a_proposal_with_the_id_of_a_forgotten_one_gets_its_own_number(talk: TypedChat) -> None:
+    talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    other = received("mcp/proposal", WRITE, id="p-1", sender="bob", to=["files"]).as_dict()
+    shown = talk.receive(received("system/welcome", {"proposals": [other]}, sender="system:gateway", to=["ada"]))
+    assert shown == "* bob proposes to files: write_file {}\n  /approve 2 or /reject 2"
+    with pytest.raises(InvalidLine, match="proposal 1 is no longer open, 2 is"):
+        talk.parse_line("/approve")
+
+
 def test_several_open_proposals_require_a_number(talk: TypedChat) -> None:
     talk.receive(received("mcp/proposal", WRITE, id="p-1"))
     talk.receive(received("mcp/proposal", WRITE, id="p-2", sender="bob"))
