@@ -142,7 +142,6 @@ class Agent(Participant):
             between_steps=config.between_steps,
             together=config.together,
         )
-        engine.may_session_compact = self._runtime.staggered.may_session_compact
         self.conversation.events.subscribe(self._runtime.follow)
 
     @classmethod

@@ -8,6 +8,7 @@ knows its figures. It refuses with a reason what it cannot do (see `Controllable
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting, answer_reserve_tokens
@@ -37,6 +38,24 @@ class Surroundings(Protocol):
     spent_for: tuple[SenderSpending, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSide:
+    """The functions of the agent that its engine and the answers call."""
+
+    follow: Callable[[ConversationEvent], Awaitable[None]]
+    """Follows an event of a context."""
+    chats: Callable[[], Sequence[StoredChat]]
+    """Returns the chats that the running turn answers now, the question first."""
+    let_in: Callable[[], Awaitable[None]]
+    """Lets waiting chats join the running turn, between two steps."""
+    count_queued: Callable[[], Awaitable[None]]
+    """Measures the waiting chats again."""
+    prompt_read: Callable[[Sequence[Envelope]], Awaitable[None]]
+    """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
+    may_session_compact: Callable[[], Awaitable[bool]]
+    """Returns whether a session may begin a compaction that can wait."""
+
+
 class Answering(ABC):
     """The making of one answer. The agent calls the methods in the order of this class."""
 
@@ -51,14 +70,8 @@ class Answering(ABC):
     """The thought that precedes the conclusion of an answer; None for none."""
     failure: str | None = None
     """The name of the error that ended the turn."""
-    on_read: Callable[[Sequence[Envelope]], Awaitable[None]]
-    """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
     problem: str | None = None
     """Why the answer reports a failure."""
-    chats: Callable[[], Sequence[StoredChat]]
-    """Returns the chats that the turn answers now, the question first. The runtime sets it."""
-    let_in: Callable[[], Awaitable[None]]
-    """Lets waiting chats join the turn, between two steps. The runtime sets it."""
 
     @property
     def spent(self) -> tuple[int, int]:
@@ -144,8 +157,8 @@ class Engine(ABC):
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
 
-    tell: Callable[[ConversationEvent], Awaitable[None]]
-    """Tells the agent of an event of a context. The runtime sets it."""
+    agent: AgentSide
+    """The runtime that is created with this engine sets it."""
 
     def refusal(self, chat: Envelope) -> ChatRefusal | None:
         """Return why this engine cannot answer a chat in the way that its sender asks for; None if it can."""

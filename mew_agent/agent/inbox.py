@@ -94,7 +94,16 @@ kept as context, or until a person speaks; or ignored, or refused."""
 class Inbox:
     """The inbox of one agent."""
 
-    def __init__(self, agent_id: str, address_filter: AddressFilter, store: Store) -> None:
+    def __init__(
+        self,
+        agent_id: str,
+        address_filter: AddressFilter,
+        store: Store,
+        *,
+        together: int | None = None,
+        is_agent: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`together` is how many chats one turn may answer while more than these wait; None: one."""
         self._agent_id = agent_id
         self.address_filter = address_filter
         self._store = store
@@ -104,10 +113,7 @@ class Inbox:
         """The chat that is being answered."""
         self.joined: tuple[StoredChat, ...] = ()
         """The other chats that the same turn answers, in the order in which they joined it."""
-        self.together: int | None = None
-        """How many chats one turn may answer while more than these wait; None: one."""
-        self.is_agent: Callable[[str], bool] = lambda _: False
-        """Whether a participant is known to be an agent."""
+        self.together, self._is_agent = together, is_agent
         self._leaving: dict[int, StoredChat] = {}
         """The chats that are taken out, until the store has what became of them."""
         self._undecided: set[int] = set()
@@ -200,7 +206,7 @@ class Inbox:
         """Return the ranks of senders while more chats wait than one turn answers; else none."""
         waiting = self.in_state("queued")
         is_crowded = self.together is not None and len(waiting) > self.together
-        return ranks_of(waiting, self.is_agent) if is_crowded else {}
+        return ranks_of(waiting, self._is_agent) if is_crowded else {}
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are.
@@ -488,7 +494,7 @@ class Inbox:
         most, question = self.together, self.current
         if most is None or question is None or question.state != "queued" or len(waiting := self._decided()) < most:
             return ()
-        ranks = ranks_of((question, *self.in_state("queued")), self.is_agent)
+        ranks = ranks_of((question, *self.in_state("queued")), self._is_agent)
         turns = {owner[0]: turn for owner, turn in self._turns.items() if len(owner) == 1}
         return tuple(answered_together(waiting, question, ranks, turns)[: most - 1])
 

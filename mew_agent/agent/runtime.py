@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from mew_agent import tracing
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.budgets import SenderBudgets
-from mew_agent.agent.engine import Answering, Engine
+from mew_agent.agent.engine import AgentSide, Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Admission, Inbox, Outcome, asks_for_receipts, is_about
 from mew_agent.agent.inbox_receipts import AgentReceipts
@@ -261,9 +261,8 @@ class AgentRuntime(Hooks):
         """`between_steps` and `together` need an engine that shares turns; see `AgentSettings`."""
         self._me, self._engine, self._between_steps = me, engine, between_steps
         self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
-        self.inbox = Inbox(me.id, address_filter, store)
         self._loops = LoopGuard(me.id, limits)
-        self.inbox.together, self.inbox.is_agent = together, self._loops.is_agent
+        self.inbox = Inbox(me.id, address_filter, store, together=together, is_agent=self._loops.is_agent)
         self._budgets = SenderBudgets(limits.tokens_per_hour, store)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
@@ -275,13 +274,20 @@ class AgentRuntime(Hooks):
             engine.receipt_basis,
             between_steps if engine.shares_turns else None,
         )
-        me.control.receipts, engine.tell = self.receipts.source, self.follow
         self.staggered = StaggeredCompactions(me, engine.compacting, max_compacting)
+        engine.agent = AgentSide(
+            follow=self.follow,
+            chats=lambda: self.inbox.answering,
+            let_in=self._let_in,
+            count_queued=self.headroom.count_queued,
+            prompt_read=self.receipts.prompt_read,
+            may_session_compact=self.staggered.may_session_compact,
+        )
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
         self.was_joined = False
         self._is_freeing = False
-        me.use_hooks(self)
+        me.use_hooks(self, self.receipts.source)
 
     # -- lifetime ----------------------------------------------------------------------------------------
 
@@ -410,7 +416,6 @@ class AgentRuntime(Hooks):
             about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
             reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
             answering = await self._engine.answering(chat, reasoning)
-            answering.on_read = self.receipts.prompt_read
             self.turn = turn = ChatTurn(
                 me=self._me,
                 inbox=self.inbox,
@@ -420,7 +425,6 @@ class AgentRuntime(Hooks):
                 max_age_seconds=self._max_age_seconds,
                 tell=self.receipts.source.tell,
             )
-            turn.answering.chats, turn.answering.let_in = lambda: self.inbox.answering, self._let_in
             before = turn.answering.spent
             if chat.state == "queued" and (problem := self._budgets.refusal(chat.envelope.sender)) is not None:
                 turn.decline("refused", REFUSED_TEXT.format(problem=problem))

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -199,8 +199,6 @@ class ConversationEngine(Engine):
         conversation.tracker.await_window(is_awaited=not self._window_is_configured)
         self.surroundings = conversation.tracker
         self.sizes = conversation.state.sizes
-        self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.compacting.may_begin
-        """Whether a session may begin a compaction that can wait."""
 
     async def load(self) -> None:
         """Load the stored conversations. Raises `ConfigError` if the policy is for another provider."""
@@ -227,7 +225,8 @@ class ConversationEngine(Engine):
         """Return the maker of the answer to a chat, in the session that it names."""
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
-        return ConversationAnswer(self.me, self._config, session, question, reasoning, self.discover_window_again)
+        find_window = self.discover_window_again
+        return ConversationAnswer(self.me, self._config, session, question, reasoning, self.agent, find_window)
 
     def refusal(self, chat: Envelope) -> None:
         """Return None: it keeps sessions, and its model gets the format."""
@@ -416,7 +415,7 @@ class ConversationEngine(Engine):
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(limits))
         self._add_tools(session)
-        session.conversation.compacting.may_begin = lambda: self.may_session_compact()
+        session.conversation.compacting.may_begin = self.agent.may_session_compact
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:
@@ -425,9 +424,9 @@ class ConversationEngine(Engine):
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
-                await self.tell(StatusChanged(self.main.conversation.status(word)))
+                await self.agent.follow(StatusChanged(self.main.conversation.status(word)))
             elif isinstance(event, PromptRead | HistoryChanged):
-                await self.tell(event)
+                await self.agent.follow(event)
 
         session.conversation.events.subscribe(follow)
         self._shown[key] = _shown(key, session.conversation.status())

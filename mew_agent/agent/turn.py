@@ -21,7 +21,7 @@ from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
-from mew_agent.agent.engine import Answering
+from mew_agent.agent.engine import AgentSide, Answering
 from mew_agent.agent.headroom import too_large_text
 from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.shared_turn import prompt_text
@@ -112,12 +112,14 @@ class ConversationAnswer(Answering):
         session: AgentSession,
         question: StoredChat,
         reasoning: Reasoning,
+        agent: AgentSide,
         discover_window: DiscoverWindow,
     ) -> None:
         self.conversation = conversation = session.conversation
         self.model, self.session, self.reads_remarks = conversation.tracker.model, session.key[1], session.key == MAIN
         self.max_seconds = config.max_turn_seconds
         self._me, self._config, self._session, self._reasoning = me, config, session, reasoning
+        self._agent = agent
         self._chat = question.envelope
         self._discover_window = discover_window
         self._prefix = ""
@@ -170,7 +172,7 @@ class ConversationAnswer(Answering):
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
         self._entered, self._first_seq = {}, first_seq
         if was_begun:
-            self._entered = entered_in(history.items, self.chats(), first_seq)
+            self._entered = entered_in(history.items, self._agent.chats(), first_seq)
         return self._turn, first_seq
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
@@ -200,7 +202,7 @@ class ConversationAnswer(Answering):
             for step in range(max_iterations):
                 await self._me.messenger.until_active()
                 if step:
-                    await self.let_in()
+                    await self._agent.let_in()
                 try:
                     reply = await self.conversation.call(self._show, self._ensure_chats)
                 except CallInterrupted:
@@ -255,7 +257,7 @@ class ConversationAnswer(Answering):
     async def _ensure_chats(self) -> None:
         """Add the chats of this turn to the history unless they are there; a control may have removed them."""
         present = {item.seq for item in self.conversation.history.items}
-        for place, chat in enumerate(self.chats()):
+        for place, chat in enumerate(self._agent.chats()):
             if self._entered.get(chat.number) not in present:
                 self._entered[chat.number] = await self._add(chat, is_first=not place)
 
@@ -350,7 +352,7 @@ class ConversationAnswer(Answering):
         """
         conversation = self.conversation
         fit = refused_message(conversation.state, error)
-        if fit is None or len(self.chats()) > 1:
+        if fit is None or len(self._agent.chats()) > 1:
             return None
         await conversation.remove_turn(self._turn)
         await conversation.emit_status()

@@ -6,7 +6,7 @@ defines the meaning of its figures, and `acp_figures` decides when they are vali
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -75,8 +75,6 @@ class AcpEngine(Engine):
         self.store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
         self.answer: AcpAnswer | None = None
         """The answer that is being made."""
-        self.count_queued: Callable[[], Awaitable[None]]
-        """Counts the chats that the context does not contain yet, for reports."""
         self.restarts = Backoff(first_pause_seconds)
         self._usage = UsageTracker(UNKNOWN)
         self.messages = MessageRun()
@@ -213,7 +211,8 @@ class AcpEngine(Engine):
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> AcpAnswer:
         """See `Engine`."""
-        self.answer = AcpAnswer(question, reasoning, self._prompt_turn, self.settings.turn_seconds, self._after_answer)
+        turn_seconds, after = self.settings.turn_seconds, self._after_answer
+        self.answer = AcpAnswer(question, reasoning, self._prompt_turn, turn_seconds, self.agent, after)
         return self.answer
 
     async def _after_answer(self) -> None:
@@ -320,7 +319,7 @@ class AcpEngine(Engine):
     async def _report(self, usage: AgentUsage) -> None:
         if self.answer is not None:
             self._entered = MessageKey.of(self.answer.chat)
-            await self.count_queued()
+            await self.agent.count_queued()
             if self.profile.used == "prompt":
                 size = await self.sizes.measure("".join(self.answer.texts))
                 self.external.reply_tokens = self.calibration.wrap(size.tokens(self.calibration))
@@ -447,7 +446,7 @@ class AcpAgent(Participant):
             discover=settings.space_tools,
         )
         self.engine = engine = AcpEngine(self, settings, first_pause_seconds)
-        runtime = AgentRuntime(
+        AgentRuntime(
             self,
             engine,
             engine.store,
@@ -455,7 +454,6 @@ class AcpAgent(Participant):
             settings.loop_limits,
             max_compacting=settings.max_compacting,
         )
-        engine.count_queued = runtime.headroom.count_queued
 
 
 def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at, value_at
 
-from mew_agent.agent.engine import Answering
+from mew_agent.agent.engine import AgentSide, Answering
 from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.reasoning_stream import Reasoning
@@ -41,13 +41,14 @@ class AcpAnswer(Answering):
         reasoning: Reasoning,
         prompt: Prompt,
         max_seconds: float,
+        agent: AgentSide,
         after_answer: Callable[[], Awaitable[None]],
     ) -> None:
         """`after_answer` is called when the answer is confirmed."""
         self.chat, self.max_seconds = question.envelope, max_seconds
         self.texts: list[str] = []
         """What the agent has written so far."""
-        self._reasoning, self._prompt, self._after_answer = reasoning, prompt, after_answer
+        self._reasoning, self._prompt, self._agent, self._after_answer = reasoning, prompt, agent, after_answer
         self._remarks: list[Envelope] = []
         self._gone = anyio.CancelScope()
         self._failure: str | None = None
@@ -126,7 +127,7 @@ class AcpAnswer(Answering):
         """Note, once, that the agent's model has read the prompt."""
         if self._was_prompted and not self._is_read:
             self._is_read = True
-            await self.on_read((*self._remarks, self.chat))
+            await self._agent.prompt_read((*self._remarks, self.chat))
 
     async def _show_call(self, update: Mapping[str, Any]) -> None:
         """Announce a call once its arguments are known; show its end in the stream."""

@@ -14,7 +14,7 @@ from mew_protocol.json_values import text_at
 from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.engine import Answering, Engine
+from mew_agent.agent.engine import AgentSide, Answering, Engine
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
@@ -87,7 +87,7 @@ class LibraryEngine(Engine):
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """See `Engine`."""
-        return LibraryAnswer(question, self._answer)
+        return LibraryAnswer(question, self._answer, self.agent)
 
     async def _answer(self, text: str) -> LibraryReply:
         """Run one turn, and report its figures."""
@@ -124,8 +124,10 @@ class LibraryEngine(Engine):
 class LibraryAnswer(Answering):
     """One answer of a library."""
 
-    def __init__(self, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]]) -> None:
-        self._chat, self._answer = question.envelope, answer
+    def __init__(
+        self, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]], agent: AgentSide
+    ) -> None:
+        self._chat, self._answer, self._agent = question.envelope, answer, agent
         self._remarks: list[Envelope] = []
         self._tokens, self._unreported = 0, 0
 
@@ -141,7 +143,7 @@ class LibraryAnswer(Answering):
         self._unreported = 1
         remarks = (spoken(text_at(one.body, "text"), one.sender) for one in self._remarks)
         reply = await self._answer("\n".join((*remarks, text_at(self._chat.body, "text"))))
-        await self.on_read((*self._remarks, self._chat))
+        await self._agent.prompt_read((*self._remarks, self._chat))
         if reply.usage is not None:
             self._tokens, self._unreported = reply.usage.total_tokens, 0
         return reply.text or EMPTY_ANSWER
