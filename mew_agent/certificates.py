@@ -54,7 +54,7 @@ def tls_failure(gateway: str, error: Exception) -> CertificateRejected | NotConn
 
 
 def _rejection(error: ssl.SSLCertVerificationError, host: str) -> tuple[str, str]:
-    """Return the problem with a certificate, and the remedy."""
+    """Return the problem with a certificate, and the advice."""
     if error.verify_code == _EXPIRED:
         return "has expired", "renew it on the gateway, or check this machine's clock"
     if error.verify_code == _NOT_YET_VALID:

@@ -115,7 +115,11 @@ class Space:
         patterns, or kinds alone. Raises what `invite` and entering the participant raise.
         """
         if participant.has_place:
-            raise ConfigError(f"participant '{participant.id}'", "has a place already", "one made by its id alone")
+            raise ConfigError(
+                f"participant '{participant.id}'",
+                "already has a gateway or token",
+                "a participant made with its id only",
+            )
         role = role or ("agent" if isinstance(participant, Agent) else "tool")
         invited = await self.me.invite(participant.id, role, *capabilities)
         assert invited.token is not None

@@ -1,7 +1,7 @@
-"""Which chats are for an agent: by rules, and by a request to its model where these leave it open.
+"""Decides which chats an agent answers: by rules, then by a request to its model if the rules do not decide.
 
-The request is a side call, recorded with its own role, that changes no figure and enters no history. It is bounded in
-size and time; if it fails, the rules decide.
+The request is a side call: it has its own role in the records, and changes neither figures nor history. Its size and
+time are limited. If it fails, the rules decide.
 """
 
 import logging
@@ -42,7 +42,7 @@ _VERDICT: Final = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 
 class AddressFilter:
-    """Decides for one agent. `names` are the names it is called by, its display name first and its id last."""
+    """Decides for one agent. `names` are the agent's names, with its display name first and its id last."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class AddressFilter:
         self._at_mention = re.compile(rf"(?<!\w)@(?:{either})(?!\w)", re.IGNORECASE)
 
     def check_rules(self, chat: Envelope) -> bool | None:
-        """Return whether the rules assign a chat to the agent; None: ask the model. A chat without text is for no one.
+        """Return whether the rules assign a chat to the agent; None: ask the model. A chat without text is never for
+        the agent.
 
         A chat is for the agent if `to` or the text names it. A chat to others is only with `@name`, and not if it is
         correlated: two agents that reply to each other's answers would never stop.
@@ -93,7 +94,9 @@ class AddressFilter:
         return None if self._mode == "model" and not chat.correlation_id else _is_question(text)
 
     async def is_for_us(self, chat: Envelope) -> bool:
-        """Return whether to answer a chat; the model decides where the rules do not. Never raises for its failures."""
+        """Return whether to answer a chat; the model decides if the rules do not. A failure of the model raises
+        nothing.
+        """
         verdict = self.check_rules(chat)
         return await self._ask_model(chat) if verdict is None else verdict
 

@@ -77,10 +77,10 @@ class Agent(Participant):
         counter: TextCounter | None = None,
         **settings: Any,
     ) -> None:
-        """Create an agent by its id, for `Space.add`: `Agent("coder", "gpt-5.2", system_prompt="You write code.")`.
+        """Create an agent from its id, for `Space.add`: `Agent("coder", "gpt-5.2", system_prompt="You write code.")`.
 
-        `settings` are keys of `AgentConfig`, and the model's variables of the environment count, too; see
-        `from_environment`. Raises `ConfigError`.
+        `settings` are keys of `AgentConfig`. The environment variables of the model also apply; see `from_environment`.
+        Raises `ConfigError`.
 
         Or create it from parts; see `from_config`. `call_bound_seconds` is how long a control waits for a running model
         call before it interrupts the call. `summariser` writes the summaries; None: the model itself. `counter` counts
@@ -184,14 +184,14 @@ class Agent(Participant):
         return handler
 
     async def run(self) -> None:
-        """Wait until the connection ends for good; the agent answers chats meanwhile.
+        """Answer chats until the connection ends for good.
 
-        Raises the error that ended the connection or the work.
+        Raises the error that ended it.
         """
         await self.run_forever()
 
     def _tools_changed(self) -> None:
-        """Choose the tools of peers to offer again, and report the omitted ones at once."""
+        """Choose the offered tools of peers again, and report the omitted ones at once."""
         if self._runtime.was_joined:
             self.tools.specs()
 
@@ -204,7 +204,7 @@ async def run_agent(config: AgentConfig) -> None:
 def _configured(
     settings: Mapping[str, Any], model: str | Model | None, environ: Mapping[str, str]
 ) -> tuple[AgentConfig, Model | None]:
-    """Return the configuration of these settings and the environment, and the model if it is the program's own."""
+    """Return the configuration of these settings and the environment, and the model if the program provides one."""
     own = None if isinstance(model, str) else model
     settings = {**settings, "model": own.identity.model if own is not None else model}
     refuse_misspelled_variables(environ, settings)
@@ -217,7 +217,7 @@ def _configured(
 
 
 def _with_resources(config: AgentConfig, model: Model | None) -> tuple[AgentConfig, AgentResources]:
-    """Open the model and the store, and return them with the configuration, which names a built-in model."""
+    """Open the model and the store. Return them with the configuration, which then names a built-in model."""
     resources = open_resources(config, model)
     if model is None and is_builtin(config.base_url):
         config = config.model_copy(update={"model": resources.model.identity.model})

@@ -1,7 +1,7 @@
-"""Budgets of senders: tokens spent for each within an hour, and refusals until the hour has room.
+"""Token budgets of senders: the tokens spent for each within an hour, and refusals once a budget is spent.
 
-Owns the sums and the limit, and stores them, so that a restart forgets nothing. Counts tokens as providers or programs
-report them; a call without a report is counted apart, never as 0. Makes no call and sends nothing.
+Owns the sums and the limit, and stores them for the next start. Counts tokens as providers or programs report them;
+calls without a report are counted separately, never as 0. Makes no call and sends nothing.
 """
 
 import time
@@ -34,7 +34,7 @@ _STORED: Final = TypeAdapter(dict[str, list[tuple[int, NonNegativeInt, NonNegati
 
 
 class _Hour(NamedTuple):
-    """The spending of one sender within the last hour: by minute, and in all."""
+    """The spending of one sender within the last hour: per minute, and in total."""
 
     minutes: _Minutes
     tokens: int
@@ -56,7 +56,7 @@ class SenderBudgets:
             self._spent[sender] = {minute: (tokens, calls) for minute, tokens, calls in minutes}
 
     def add(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
-        """Add tokens spent for a sender now; `store` makes them outlast the process."""
+        """Add tokens spent for a sender now; `store` saves them for the next process."""
         if not tokens and not unreported_calls:
             return
         minutes, now = self._hour(sender).minutes, int(self._clock() // 60)
@@ -75,7 +75,7 @@ class SenderBudgets:
         await self._store.keep_value(STORED_AS, listed)
 
     def refusal(self, sender: str) -> str | None:
-        """Return why a sender is not answered now, and from when on it is; None if its hour has room."""
+        """Return the reason to refuse a sender, with the time when the refusal ends; None if its budget has room."""
         _, tokens, calls = self._hour(sender)
         if tokens < self.tokens_per_hour:
             return None
@@ -84,14 +84,14 @@ class SenderBudgets:
         return SPENT.format(tokens=tokens, budget=self.tokens_per_hour, sender=sender, unknown=unknown, at=at)
 
     def seconds_until_next(self) -> float | None:
-        """Return when the next sender is answered again, in seconds from now; None if all are answered."""
+        """Return the seconds until a refused sender is answered again; None if all are answered."""
         spent = ((sender, self._hour(sender).tokens) for sender in self._spent)
         times = [self._frees_at(sender, tokens) for sender, tokens in spent if tokens >= self.tokens_per_hour]
         return max(0.0, min(times) - self._clock()) if times else None
 
     @property
     def waits(self) -> tuple[Waiting, ...]:
-        """The senders that are not answered now, as reports show them."""
+        """The refused senders, in the form of reports."""
         found = ((sender, self.refusal(sender)) for sender in self._spent)
         refused = [(sender, problem) for sender, problem in found if problem is not None]
         return tuple(
@@ -116,7 +116,9 @@ class SenderBudgets:
         )
 
     def _hour(self, sender: str) -> _Hour:
-        """Return the spending of the last hour. Sums of a future time count as now: the clock was set back."""
+        """Return the spending of the last hour. Sums with a future time count as now, because the clock was set
+        back.
+        """
         now, kept = int(self._clock() // 60), dict[int, tuple[int, int]]()
         for minute, (tokens, calls) in sorted(self._spent.get(sender, {}).items()):
             if minute > now - HOUR_MINUTES:
@@ -125,7 +127,7 @@ class SenderBudgets:
         return _Hour(kept, sum(tokens for tokens, _ in kept.values()), sum(calls for _, calls in kept.values()))
 
     def _frees_at(self, sender: str, tokens: int) -> float:
-        """Return when the spending of the last hour is below the budget, in seconds since 1970."""
+        """Return when the last hour's spending falls below the budget, in seconds since 1970."""
         for minute, (spent, _) in self._hour(sender).minutes.items():
             tokens -= spent
             if tokens < self.tokens_per_hour:

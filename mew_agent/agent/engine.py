@@ -2,7 +2,7 @@
 
 Owns the interface between an agent and its engine. Inbox, addressing, turns, loop guard, budgets, approvals,
 staggering, held chats and status belong to the agent (see `AgentRuntime`). An engine answers, compacts, clears, and
-knows its figures. It refuses with a reason what it cannot do (see `Controllable`).
+knows its figures. It refuses unsupported requests with a reason (see `Controllable`).
 """
 
 import math
@@ -31,7 +31,7 @@ from mew_agent.tokens.sizes import Size, Sizes, basis_of
 
 
 class Surroundings(Protocol):
-    """The part of a report about the agent around a context: its waits, the chats it has not read, and its spending."""
+    """The part of an agent's report that is not about a context: its waits, its unread chats, and its spending."""
 
     waiting: tuple[Waiting, ...]
     queued: QueuedMessages | None
@@ -57,7 +57,7 @@ class AgentSide:
 
 
 class Answering(ABC):
-    """The making of one answer. The agent calls the methods in the order of this class."""
+    """Makes one answer. The agent calls the methods in the order of this class."""
 
     model: str | None = None
     """The model and the session, for tracing."""
@@ -75,11 +75,11 @@ class Answering(ABC):
 
     @property
     def spent(self) -> tuple[int, int]:
-        """The tokens of the engine's calls so far, as reported, and how many calls reported none."""
+        """The tokens that the engine's calls reported so far, and the number of calls without a report."""
         return 0, 0
 
     async def add_remark(self, remark: Envelope, removed: InboxChange) -> bool:
-        """Add a chat that is only context. Returns whether `removed` is stored in the same step."""
+        """Add a chat as context only. Returns whether the removal of `removed` is stored in the same step."""
         return False
 
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
@@ -91,28 +91,28 @@ class Answering(ABC):
 
     @abstractmethod
     async def make(self) -> str:
-        """Return the answer. A cancelled turn cancels it."""
+        """Return the answer. Cancelling the turn cancels this call."""
 
     async def timed_out(self) -> str:
-        """Return the answer after `max_seconds`, or raise an error for `failed`."""
+        """Return the answer to send after `max_seconds`, or raise an error for `failed`."""
         raise TimeoutError(f"no answer within {self.max_seconds:g} seconds")
 
     async def failed(self, error: Exception) -> str | ChatRefusal:
-        """Return the answer after a failure of `make`, or the refusal in its place; or raise the error."""
+        """Return the answer to send after `make` failed, or a refusal; or raise the error."""
         raise error
 
     async def end(self) -> None:
-        """Clean up after `make`, also after a failure; not cancelled."""
+        """Clean up after `make`, even after a failure. Runs uncancelled."""
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
         """Return further keys of the answer's payload."""
         return {}
 
     async def finish(self, *, is_idle: bool) -> None:
-        """Work after the confirmed answer, such as a compaction. `is_idle`: no other chat waits."""
+        """Do the work that follows a confirmed answer, such as a compaction. `is_idle`: no other chat waits."""
 
     def cancel(self) -> None:
-        """Note that the turn was cancelled: skip the work after the answer."""
+        """Note that the turn was cancelled, so that no work follows the answer."""
 
 
 class Engine(ABC):
@@ -138,13 +138,13 @@ class Engine(ABC):
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the state of an earlier process; called before joining."""
+        """Load the state of an earlier process. Called before joining."""
 
     async def run(self) -> None:
-        """Work while the agent is joined; called after the first welcome."""
+        """Work while the agent is joined. Called after the first welcome."""
 
     def joined(self, facts: SpaceFacts) -> StatusWord | None:
-        """Read the space's words to all agents. Returns the status to announce; None: the usual one."""
+        """Read the space's instructions to all agents. Returns the status to announce; None: the default one."""
         self.external.restart_after(self.me.peers.last_context(self.me.id))
         return None
 
@@ -155,13 +155,13 @@ class Engine(ABC):
 
     @abstractmethod
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
-        """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
+        """Return the object that answers a chat; `reasoning` shows its work to peers."""
 
     agent: AgentSide
     """The runtime that is created with this engine sets it."""
 
     def refusal(self, chat: Envelope) -> ChatRefusal | None:
-        """Return why this engine cannot answer a chat in the way that its sender asks for; None if it can."""
+        """Return why this engine cannot answer a chat as requested; None if it can."""
         if chat.body.get("response_format") is not None:
             return ChatRefusal("the agent's own program takes no response_format", RESPONSE_FORMAT_UNSUPPORTED)
         if chat.body.get("session") in (None, MAIN_SESSION):
@@ -174,7 +174,7 @@ class Engine(ABC):
     """How it is known which messages were read."""
 
     async def holding(self, read: ReadRecord, key: MessageKey, session: str | None) -> Holding:
-        """Return the form of a message in the context, as far as its record tells."""
+        """Return the form of a message in the context, according to its record."""
         entry = (await read()).newest
         if entry is None or entry.call is None:
             return NOT_HELD
@@ -188,15 +188,15 @@ class Engine(ABC):
 
     @property
     def calibration(self) -> Calibration:
-        """How the tokens of a text follow from its size."""
+        """The calibration that turns text sizes into tokens."""
         return _UNCALIBRATED
 
     def has_room(self, size: Size) -> bool:
-        """Return True if a text of this size fits, with everything that is queued; False if `fit` has to tell."""
+        """Return True if a text of this size fits with all queued chats; False if `fit` has to decide."""
         return False
 
     def fit(self, size: Size) -> Fit:
-        """Return whether a text of this size fits, with everything that is queued."""
+        """Return whether a text of this size fits with all queued chats."""
         tokens = self.calibration.wrap(size.tokens(self.calibration))
         fit = fit_in(self.external.status(), tokens, basis_of((size,), self.calibration))
         if fit.max_tokens is None:
@@ -206,7 +206,7 @@ class Engine(ABC):
         return fit.model_copy(update={"largest_tokens": largest, "fits_after_compaction": is_possible})
 
     def has_read(self, chat: StoredChat) -> bool:
-        """Return whether the chat that is being answered is in the context already."""
+        """Return whether the chat being answered is already in the context."""
         return False
 
 

@@ -1,8 +1,8 @@
-"""Whether a chat that arrives fits into an agent's context. Chats that do not fit are held, and their senders notified.
+"""Checks whether arriving chats fit into an agent's context. Holds chats that do not fit, and notifies their senders.
 
-Owns the figures of the answer, from the ledger and everything that is queued; when a held chat is delivered (its sender
-chooses how, or there is room); and what senders receive. Makes no room: the policy compacts before a request. Checks
-only chats for the agent's own conversation; an unknown figure holds nothing.
+Owns the computed figures, the release of held chats (when there is room, or as the sender chooses), and the notices to
+senders. Makes no room: the policy compacts before a request. Checks only chats for the agent's own conversation. Holds
+no chat because of an unknown figure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ HELD: Final = "a message of {size} ({basis}) has no room; its sender decides, or
 
 
 class HeadroomCheck:
-    """The check of one agent."""
+    """Checks the chats of one agent."""
 
     def __init__(self, me: Participant, engine: Engine, inbox: Inbox) -> None:
         self._me, self._engine, self._inbox = me, engine, inbox
@@ -57,9 +57,9 @@ class HeadroomCheck:
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
-        """Return the figures of a chat too large for the context; None if it fits, or is not checked.
+        """Return the figures of a chat that is too large for the context; None if it fits or is not checked.
 
-        The chat is for the agent. An idle agent compacts before it answers, so it does not hold what fits then.
+        The chat is for the agent. An idle agent compacts first, so it holds no chat that fits after a compaction.
         """
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
@@ -75,12 +75,12 @@ class HeadroomCheck:
         return None if fit.fits is not False or is_held_for_nothing else fit
 
     def refusal(self, fit: Fit) -> ChatRefusal | None:
-        """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
+        """Return why a chat with these figures is refused: it can never fit, and its sender has no choice."""
         is_refused = self.mode == "warn" and fit.can_never_fit
         return ChatRefusal(too_large_text(fit), WOULD_OVERFLOW, fit) if is_refused else None
 
     async def fit_of(self, question: FitQuestion) -> Fit | None:
-        """Return the figures of a text that was not sent; None if its size cannot be read."""
+        """Return the figures of an unsent text; None if its size cannot be read."""
         if question.tokens is not None:
             fit = await self._fit_of(GivenSize(NO_UNITS, question.tokens))
             return fit.model_copy(update={"tokens": question.tokens, "tokens_basis": "given"})
@@ -89,12 +89,12 @@ class HeadroomCheck:
         return await self._fit_of(Size(Units.from_counts(question.features)))
 
     async def _fit_of(self, size: Size) -> Fit:
-        """Return whether a text of this size fits together with everything that is queued, as projected now."""
+        """Return whether a text of this size fits with all queued chats, by the current projection."""
         await self.count_queued()
         return self._engine.fit(size)
 
     async def fitting(self, chats: Sequence[StoredChat]) -> Sequence[StoredChat]:
-        """Return as many of these waiting chats, from the first, as fit without a compaction; all if unknown."""
+        """Return the first of these waiting chats that fit together without a compaction; all if unknown."""
         if not chats:
             return chats
         fit, calibration = self._engine.fit(await self._size_of(chats[0])), self._engine.calibration
@@ -128,7 +128,7 @@ class HeadroomCheck:
         )
 
     async def _size_of(self, chat: StoredChat) -> Size:
-        """Return the size of a chat as the model reads it."""
+        """Return the size of a chat as the model will read it."""
         key = chat.number, chat.form
         if (size := self._sizes.get(key)) is None:
             text = text_at(chat.envelope.body, "text")[: READ_CHARS[chat.form]]
@@ -138,7 +138,7 @@ class HeadroomCheck:
     # -- what senders receive ----------------------------------------------------------------------------
 
     async def warn(self, chat: Envelope, fit: Fit, *, is_held: bool) -> None:
-        """Notify the sender that a chat does not fit now, and of its choices if the chat is held."""
+        """Notify the sender that a chat does not fit now. List the choices if the chat is held."""
         if is_held:
             await self.show_held()
         if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
@@ -153,7 +153,7 @@ class HeadroomCheck:
             await self.release()
 
     async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
-        """Ask in words how to deliver a chat that fits after no compaction. Any client can answer."""
+        """Ask the sender in a chat how to deliver a message that no compaction makes room for."""
         payload = {
             "text": NOTICE.format(fit=fit, choices=choices_text(self._engine.deliveries)),
             "needs_reply": False,
@@ -167,7 +167,7 @@ class HeadroomCheck:
     # -- held chats --------------------------------------------------------------------------------------
 
     async def read_choice(self, chat: Envelope) -> bool:
-        """Deliver the held chats of a sender as this chat of its says. Returns whether the chat is such a choice."""
+        """Read a chat as a choice for the sender's held chats, and deliver them. Returns False if it is no choice."""
         held = [one for one in self._inbox.in_state("no_room") if one.envelope.sender == chat.sender]
         if not held and "deliver" not in chat.body:
             return False
@@ -182,7 +182,7 @@ class HeadroomCheck:
         return True
 
     async def _deliver(self, held: Sequence[StoredChat], how: Delivery, choice: Envelope) -> None:
-        """Deliver held chats, or discard them, as the sender has chosen in another chat."""
+        """Deliver or discard held chats, as their sender chose in another chat."""
         position = self._me.session.client.arrived.position
         for one in held:
             if how == "cancel":
@@ -209,7 +209,7 @@ class HeadroomCheck:
             await self.show_held()
 
     async def show_held(self) -> None:
-        """Bring the waits up to date with the held chats."""
+        """Update the waits from the held chats."""
         shown = {(wait.peer, wait.message): wait for wait in self.waits}
         waits = []
         for held in self._inbox.in_state("no_room"):
@@ -224,7 +224,7 @@ class HeadroomCheck:
             self._me.hooks.waits_changed()
 
     def release_soon(self) -> None:
-        """Deliver the held chats that fit now, after the figures have changed."""
+        """Deliver the held chats that fit, after a change of the figures."""
         if self._inbox.in_state("no_room") and self._me.is_joined:
             self._me.start_soon(self.release)
 
@@ -236,12 +236,14 @@ def too_large_text(fit: Fit) -> str:
 
 
 def choices_text(deliveries: Sequence[Delivery]) -> str:
-    """Return the choices of a sender as a sentence part."""
+    """Return the choices of a sender as part of a sentence."""
     *first, last = (CHOICES[one] for one in deliveries)
     return f"{', '.join(first)}, or {last}"
 
 
 def delivery_in(chat: Envelope) -> Delivery | None:
-    """Return how a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
+    """Return the delivery that a chat chooses for an earlier one: its `deliver`, or its text if that is a single
+    keyword.
+    """
     word = chat.body.get("deliver") or text_at(chat.body, "text")[:20].strip(" \n`'\".!").lower()
     return next((one for one in DELIVERIES if one == word), None)

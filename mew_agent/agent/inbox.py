@@ -1,9 +1,9 @@
-"""The chats that arrive at an agent: a queue of those to answer, held back, or kept as context.
+"""The inbox of an agent: chats to answer, held chats, and chats kept as context.
 
-Owns the limits of the queue, which count by sender, that senders take turns, that only the sender of a chat can cancel
-it, and that every change is in the store before anything else happens: a process that is killed finds each chat as far
-as it had come. Does not decide which chats are for the agent (see `AddressFilter`), part of a loop of agents (see
-`LoopGuard`) or too large (see `HeadroomCheck`), and sends nothing.
+Owns the limits of each sender, the turns that senders take, and the rule that only the sender can cancel a chat. Stores
+each change before anything else happens, so a killed process continues each chat where it was. Others decide which
+chats are for the agent (`AddressFilter`), part of an agent loop (`LoopGuard`) or too large (`HeadroomCheck`). Sends
+nothing.
 """
 
 import logging
@@ -129,12 +129,12 @@ class Inbox:
         self._arrived = anyio.Event()
 
     def in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
-        """Return the chats in these states, oldest first, without those that are being answered."""
+        """Return the chats in these states, oldest first, except those being answered."""
         return tuple(chat for chat in self._chats.values() if chat.state in states)
 
     @property
     def unfinished(self) -> tuple[StoredChat, ...]:
-        """All stored chats, oldest first, without those of the running turn."""
+        """All stored chats, oldest first, except those of the running turn."""
         return tuple(self._chats.values())
 
     @property
@@ -144,7 +144,7 @@ class Inbox:
 
     @property
     def _is_answered(self) -> bool:
-        """Whether the answer of the running turn is known, so that it is too late to cancel it."""
+        """Whether the running turn has its answer, so that cancelling is too late."""
         return self.current is not None and self.current.state == "answered"
 
     @property
@@ -156,7 +156,7 @@ class Inbox:
     # -- restarts ----------------------------------------------------------------------------------------
 
     async def load(self) -> str | None:
-        """Load the chats of an earlier process. Returns the position it had reached, None if it stored none."""
+        """Load the chats of an earlier process. Returns the last position it stored; None if it stored none."""
         stored = await self._store.load_inbox()
         was_begun = {chat.number for chat in stored.chats if chat.state in QUEUED[1:]}
         found = (one if one.joined is None or one.joined in was_begun else fresh(one) for one in stored.chats)
@@ -185,7 +185,7 @@ class Inbox:
         return tuple(dict.fromkeys(one.envelope.sender for one in chats if one.envelope.id == message_id))
 
     def place_of(self, chat: StoredChat) -> int | None:
-        """Return the place of a chat among those that wait for an answer, from 1; None if it does not wait."""
+        """Return the 1-based place of a chat in the queue; None if it does not wait."""
         if self._chats.get(chat.number) is not chat or chat.state != "queued":
             return None
         begun = len(self.in_state(*QUEUED[1:]))
@@ -203,15 +203,15 @@ class Inbox:
         return begun + ahead + earlier + others + 1
 
     def _ranks(self) -> dict[str, Rank]:
-        """Return the ranks of senders while more chats wait than one turn answers; else none."""
+        """Return the ranks of senders if more chats wait than one turn answers; else none."""
         waiting = self.in_state("queued")
         is_crowded = self.together is not None and len(waiting) > self.together
         return ranks_of(waiting, self._is_agent) if is_crowded else {}
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
-        """Return whether a chat from before the start is older than this; chats that arrived since then never are.
+        """Return whether a chat from before the start exceeds this age. Newer chats never do.
 
-        The clock of its sender plays no part.
+        Uses the gateway's clock, not the sender's.
         """
         if chat.number >= self._first_live or chat.state == "answered":
             return False
@@ -229,8 +229,8 @@ class Inbox:
     ) -> Admission:
         """Decide about a chat that arrived. `is_for_us` None: the model decides whether it is for the agent.
 
-        `refusal` is why it is refused, whatever the limits say. Else `verdict` is called once; a limit may be reached.
-        `fit` has the figures of a chat that does not fit.
+        `refusal` is a reason to refuse it regardless of limits. Without one, `verdict` is called once and may report a
+        limit. `fit` has the figures of a chat that does not fit.
         """
         as_context = Admission("context" if chat.is_for(self._agent_id) else "ignored")
         if not text_at(chat.body, "text"):
@@ -257,9 +257,9 @@ class Inbox:
         age_seconds: float = 0.0,
         is_past: bool = False,
     ) -> Outcome:
-        """Queue, hold, remember or refuse a chat, as it was decided.
+        """Queue, hold, keep or refuse a chat, as decided.
 
-        `position` is its place in the space. `age_seconds` is how long ago the gateway accepted it. `is_past`: it was
+        `position` is its place in the space. `age_seconds` is the time since the gateway accepted it. `is_past`: it was
         sent before this process joined.
         """
         if decision.what == "ignored":
@@ -283,7 +283,7 @@ class Inbox:
         return "queued" if decision.is_certain and has_to_wait else "next"
 
     async def _put_aside(self, chat: StoredChat, verdict: Verdict, position: Position | None) -> Outcome:
-        """Keep a chat that is not answered now: as context, until there is room, or until a person speaks."""
+        """Keep a chat that is not answered now: as context, until it fits, or until a person speaks."""
         if verdict == "no_room":
             await self._put(chat, "no_room", position)
             return "held"
@@ -295,7 +295,7 @@ class Inbox:
         return "kept"
 
     def _limit_reached(self, sender: str, verdict: Verdict) -> str | None:
-        """Return why no further chat of this sender may wait; None if one may."""
+        """Return why this sender may queue no further chat; None if it may."""
         if verdict not in ("answer", "no_room"):
             return None
         waiting = self.in_state(*QUEUED) if verdict == "answer" else self.in_state("no_room")
@@ -394,7 +394,7 @@ class Inbox:
     # -- answering ---------------------------------------------------------------------------------------
 
     async def next(self, until_active: Callable[[], Awaitable[None]]) -> StoredChat:
-        """Wait for the next chat that is for the agent, and until the agent is active. `finish` ends it."""
+        """Wait until the agent is active and a chat for it arrives, and return it. End it with `finish`."""
         while True:
             while not self.in_state(*QUEUED):
                 self._arrived = anyio.Event()
@@ -423,15 +423,15 @@ class Inbox:
         self._undecided.discard(chat.number)
 
     def _take_joined(self, question: StoredChat) -> tuple[StoredChat, ...]:
-        """Remove and return the chats that an earlier process or attempt answers in the turn of this question."""
+        """Remove and return the chats that already share the turn of this question."""
         joined = tuple(one for one in self._chats.values() if one.joined == question.number)
         self._chats = {number: one for number, one in self._chats.items() if one.joined != question.number}
         return joined
 
     async def update(self, chat: StoredChat) -> StoredChat:
-        """Store the chat being answered as far as it has come. Returns it; one that was cancelled stays cancelled.
+        """Store the progress of the chat being answered. Returns it; a cancelled chat stays cancelled.
 
-        The chats that joined its turn have come as far.
+        Chats that joined its turn have the same progress.
         """
         if self.current is not None and self.current.state == "cancelled":
             chat = replace(chat, state="cancelled", answer=None, refusal=None)
@@ -441,15 +441,15 @@ class Inbox:
         return chat
 
     async def mark_cancelled(self, position: Position | None = None, by: str | None = None) -> None:
-        """Record that the chat being answered was cancelled: a restarted process does not answer it either.
+        """Record that the chat being answered was cancelled, so that a restarted process does not answer it.
 
-        With `by`, the whole turn was cancelled: the sender of a chat in it cancels its own, another participant all.
+        With `by`, the whole turn was cancelled: a sender in it cancels its own chats, another participant all.
         """
         if self.current is not None:
             await self._change(*self._cancelled_turn(by), position=position)
 
     def _cancelled_turn(self, by: str | None = None) -> tuple[StoredChat, ...]:
-        """Mark the running turn as cancelled; `by` as in `mark_cancelled`. Returns its chats, if it is not over."""
+        """Mark the running turn as cancelled; `by` as in `mark_cancelled`. Returns its chats, unless it has ended."""
         assert self.current is not None
         if self._is_answered:
             return ()
@@ -459,8 +459,8 @@ class Inbox:
     async def finish(self) -> tuple[MessageKey, ...]:
         """End the turn. Returns the chats that ended with it.
 
-        If the chat was cancelled, or failed before it was begun, the other chats of its turn are answered next. Does
-        nothing for a chat that was put back or is remembered.
+        If the chat was cancelled or failed before it began, the other chats of its turn are next. Does nothing for a
+        chat that was put back or kept as context.
         """
         if self.current is None:
             return ()
@@ -486,7 +486,7 @@ class Inbox:
     # -- several chats in one turn -----------------------------------------------------------------------
 
     def to_join(self, mode: BetweenSteps) -> tuple[StoredChat, ...]:
-        """Return the waiting chats that may enter the running turn between two of its steps."""
+        """Return the waiting chats that may join the running turn before its next step."""
         return () if self.current is None else entering(self._decided(), self.current, mode)
 
     def to_answer_together(self) -> tuple[StoredChat, ...]:
@@ -499,7 +499,7 @@ class Inbox:
         return tuple(answered_together(waiting, question, ranks, turns)[: most - 1])
 
     def _decided(self) -> tuple[StoredChat, ...]:
-        """Return the queued chats that are for the agent without a question to its model, in their order."""
+        """Return the queued chats that the rules assign to the agent, without asking its model, in order."""
         return tuple(
             one
             for one in self.in_state("queued")
@@ -507,7 +507,8 @@ class Inbox:
         )
 
     async def join(self, chats: Sequence[StoredChat], *, has_sections: bool = False) -> StoredChat | None:
-        """Add waiting chats to the turn. `has_sections`: its answer has a section for each. Returns the question.
+        """Add waiting chats to the turn, and return its question. `has_sections`: the answer has a section for each
+        chat.
 
         A turn that has begun stores them before they enter its context.
         """
@@ -530,12 +531,12 @@ class Inbox:
         return question
 
     def _sections_made(self, question: StoredChat) -> int:
-        """Return the number of the newest section."""
+        """Return the number of the newest section in this turn."""
         numbers = (one.section.partition("-")[2] for one in (question, *self.joined))
         return max(int(number or 0) for number in numbers)
 
     def _answered(self, question: StoredChat, joined: Sequence[StoredChat]) -> list[MessageEnding]:
-        """Return the endings of the chats of a turn; those that were cancelled meanwhile have no answer."""
+        """Return how the chats of a turn ended; cancelled ones have no answer."""
         if question.refusal is not None:
             return [_ended(question.envelope, "refused", question.refusal.problem)]
         return [
@@ -552,7 +553,7 @@ class Inbox:
             self._leaving.pop(chat.number, None)
 
     async def forget_overheard(self, chat: StoredChat) -> None:
-        """Remove a chat that `take_overheard` returned from the store, too."""
+        """Remove a chat returned by `take_overheard` from the store."""
         await self._change(removed=(chat,))
 
     async def remember(self, chat: StoredChat) -> None:
@@ -565,8 +566,8 @@ class Inbox:
     def id_for(self, chat: StoredChat, what: str) -> str:
         """Return the id of an envelope about a chat: `answer`, `reasoning`, `conclusion`, or `no room`.
 
-        It is the same after a restart, so that the gateway recognises a repetition. Each attempt has a reasoning of its
-        own, and a conclusion.
+        The id stays the same after a restart, so the gateway recognises a repetition. Each attempt has its own
+        reasoning and conclusion.
         """
         asked, attempt = chat.envelope, f" {chat.attempts}" if what in ("reasoning", "conclusion") else ""
         # Some clients count their ids from 1 at every start, so an id alone does not identify a chat.
@@ -577,7 +578,7 @@ class Inbox:
     # -- storing -----------------------------------------------------------------------------------------
 
     async def _put(self, chat: StoredChat, state: ChatState, position: Position | None = None) -> None:
-        """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
+        """Append a chat to this state. Forgets the oldest overheard chats beyond the limit."""
         self._chats.pop(chat.number, None)
         self._chats[chat.number] = chat = replace(chat, state=state)
         if state == "overheard":
@@ -602,7 +603,7 @@ class Inbox:
         endings: Sequence[MessageEnding] = (),
         follows: Sequence[Follow] = (),
     ) -> None:
-        """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
+        """Store a change. If the store fails, the agent still answers, and only a restart loses the change."""
         old = self._stored_position
         # Nothing may move the position back: a chat that waited for its classification is older than the newest.
         if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
@@ -623,9 +624,8 @@ class Inbox:
 
 
 def _place(turns: Mapping[tuple[str, ...], int], ranks: Mapping[str, Rank], chat: StoredChat) -> tuple[int, ...]:
-    """Return the place in the queue: a chat that was begun is first, then senders and clients by their last turns.
-
-    The rank of a sender, if it has one, comes before its last turn.
+    """Return the sort key of a queued chat: begun chats first, then the sender's rank, then the last turns of sender
+    and client.
     """
     if chat.state != "queued":
         return (-1,)
@@ -644,7 +644,7 @@ def _ended(chat: Envelope, what: Ending, reason: str | None = None, answer: str 
 
 
 def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:
-    """Return the owners that take turns: the sender, and the client named by its session."""
+    """Return the owners that take turns: the sender, and the client that its session names."""
     asked = chat.envelope
     return (asked.sender,), (asked.sender, client_of(asked.body.get("session")))
 

@@ -1,6 +1,5 @@
-"""The receipts of an agent: where each message waits, which call read it, and its followers.
-
-Combines the answers of inbox, conversation and store, and stores the followers.
+"""The read receipts of an agent. Combines facts from inbox, conversation and store, and stores the followers of
+messages.
 """
 
 import logging
@@ -60,7 +59,7 @@ class AgentReceipts(ReceiptBook):
         basis: ReceiptBasis,
         between_steps: BetweenSteps | None,
     ) -> None:
-        """`between_steps` None: the engine lets no message into a running turn."""
+        """`between_steps` None: no message can join a running turn."""
         self._messenger, self.source = messenger, ReceiptSource(messenger, self)
         self._inbox, self._store, self._hold, self._basis = inbox, store, hold, basis
         self._between_steps = between_steps
@@ -68,7 +67,7 @@ class AgentReceipts(ReceiptBook):
         """The number of prompts of an engine whose history is kept elsewhere."""
 
     async def load(self) -> None:
-        """Load the followers of messages. The senders of unfinished chats may have been told less than is known."""
+        """Load the followers of messages. Senders of unfinished chats may know less than the store."""
         try:
             stored, self._prompts = await self._store.follows(), await self._store.prompts_read()
         except StoreUnusable as error:
@@ -114,7 +113,7 @@ class AgentReceipts(ReceiptBook):
         return found if waits is None else found.model_copy(update={"reason": waits})
 
     def _returns(self, chat: StoredChat | None) -> bool:
-        """Return True for a chat of the running turn, which each of its calls holds."""
+        """Return True for a chat of the running turn, whose every prompt contains it."""
         is_running = chat is not None and chat in self._inbox.answering and chat.state == "answering"
         return is_running and self._basis == "prompt"
 
@@ -122,9 +121,9 @@ class AgentReceipts(ReceiptBook):
         return _present(await self._store.message(key), chat)
 
     def after_turn(self, chat: Envelope) -> str | None:
-        """Return why a chat waits for the end of the running turn although it is urgent, or of the turn's asker.
+        """Return why an urgent chat, or one of the asker, has to wait for the end of the turn.
 
-        None if it does not.
+        None if it need not.
         """
         running, is_urgent = self._inbox.current, chat.body.get("urgent") is True
         is_askers = running is not None and running.envelope.sender == chat.sender
@@ -148,7 +147,7 @@ class AgentReceipts(ReceiptBook):
     # -- changes -----------------------------------------------------------------------------------------
 
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
-        """Follow a chat for its sender. The store follows a refused one already."""
+        """Follow a chat for its sender. For a refused chat, the store does so already."""
         if is_refused:
             self.source.follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
         else:
@@ -156,7 +155,7 @@ class AgentReceipts(ReceiptBook):
             self.changed(MessageKey.of(chat))
 
     async def prompt_read(self, messages: Sequence[Envelope]) -> None:
-        """Note that the model of an engine with its own history read a prompt with these messages."""
+        """Note that an engine with its own history sent a prompt with these messages."""
         self._prompts += 1
         call = PromptCall(number=self._prompts, id=str(uuid4()), at=timestamp())
         read = [(MessageKey.of(one), call) for one in messages]
@@ -183,7 +182,7 @@ class AgentReceipts(ReceiptBook):
 
 
 def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:
-    """Return the record of a chat that is not finished, without an earlier message of the same id."""
+    """Return the record of an unfinished chat, without an earlier message of the same id."""
     if chat is None:
         return record
     entries = tuple(one for one in record.entries if one.seq is None or one.seq >= chat.first_seq >= 0)
@@ -191,7 +190,7 @@ def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:
 
 
 def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, known: dict[str, Any]) -> ReadReceipt:
-    """Return the receipt of a message: unfinished in the inbox, ended, in the history, or not known."""
+    """Return the receipt of a message that is unfinished, ended, only in the history, or unknown."""
     ending = record.ending
     events = [] if chat is None else [ReceiptEvent(what="queued", at=chat.queued_at)]
     events += holding.events
@@ -210,7 +209,7 @@ def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, k
 
 
 def _state_of(chat: StoredChat | None, record: MessageRecord, holding: Holding) -> dict[str, Any]:
-    """Return the `state` of a receipt, and the other keys that differ by it."""
+    """Return the `state` of a receipt, and the keys that depend on it."""
     ending = record.ending
     if ending is not None:
         reason = ending.reason or holding.reason

@@ -1,12 +1,12 @@
 """[pure] Stops agents from answering each other without end.
 
-Knows the agents of the space, the number of chats that agents have sent since a person or a program spoke, and the
-peers that this agent no longer answers. Decides from envelopes alone. Does not know whether a chat is for the agent
-(see `AddressFilter`), and sends and stores nothing.
+Knows the agents of the space, how many chats agents have sent since a person or program spoke, and the peers that this
+agent no longer answers. Decides from envelopes alone. Does not know whether a chat is for the agent (see
+`AddressFilter`), and sends and stores nothing.
 
 A participant is an agent if it reports a context, announces reasoning, or acknowledges a chat as `processing` or
-`queued`. Everyone else counts as a person or a program: what they say is never counted, only reactions to this agent's
-own chats are limited in rate.
+`queued`. Everyone else counts as a person or a program. Their chats are not counted; only their reactions to this
+agent's chats are limited in rate.
 """
 
 import re
@@ -50,7 +50,7 @@ _WORKING: Final = ("processing", "queued")
 
 @dataclass(slots=True)
 class _Chat:
-    """A chat that was seen. `hops` counts the chats of agents since `origin` spoke, this one included."""
+    """A seen chat. `hops` is the number of agents' chats since `origin` spoke, including this one."""
 
     sender: str
     to: tuple[str, ...]
@@ -69,7 +69,7 @@ _FORGOTTEN: Final = _Chat("", (), hops=0, origin=None, text=0)
 
 @dataclass(slots=True)
 class _Reasoning:
-    """A reasoning without a conclusion: the id of the chat that it is about, and whether a chat followed from it."""
+    """A running reasoning: the id of its chat, and whether a chat has followed from it."""
 
     about: str
     has_spoken: bool = False
@@ -77,7 +77,9 @@ class _Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class StoppedTalk:
-    """Why and since when this agent does not answer a peer. `origin` is the person or program that began it."""
+    """A peer that this agent does not answer: the reason, the time, and the person or program that began it
+    (`origin`).
+    """
 
     reason: str
     since: str
@@ -86,7 +88,7 @@ class StoppedTalk:
 
 @dataclass
 class LoopGuard:
-    """The guard of one agent, with the id `me`. Report every envelope to `observe`, in order."""
+    """The guard of the agent `me`. Pass every envelope to `observe`, in order."""
 
     me: str
     limits: LoopLimits
@@ -117,7 +119,7 @@ class LoopGuard:
         return participant == self.me or participant in self._agents
 
     def observe(self, envelope: Envelope) -> None:
-        """Learn from an envelope of any kind and sender, our own included."""
+        """Learn from any envelope, including our own."""
         sender, body = envelope.sender, envelope.body
         match envelope.kind:
             case kinds.CHAT:
@@ -158,9 +160,9 @@ class LoopGuard:
         known.pop(next(spoken, str(conclusion.context)), None)
 
     def release(self, chat: Envelope, *, at_seconds: float) -> tuple[str, ...]:
-        """Return the peers that may be answered again because a person or a program sent this chat, or a resume.
+        """Return the peers that may be answered again after this chat or resume by a person or a program.
 
-        It has to be for this agent or for the peer. A reaction to our own chat counts only within the rate.
+        It must be for this agent or the peer. A reaction to our own chat counts only within the rate.
         """
         if self.is_agent(chat.sender):
             return ()
@@ -180,7 +182,7 @@ class LoopGuard:
     def decide(self, chat: Envelope, *, at_seconds: float | None) -> Verdict:
         """Decide about a chat that is for this agent; it was observed before.
 
-        `at_seconds` is the time by a monotonic clock; None for a chat of the past, which does not count for the rate.
+        `at_seconds` is monotonic time; None for a past chat, which does not count towards the rate.
         """
         sender, is_agent = chat.sender, self.is_agent(chat.sender)
         is_answer = self._is_answer_to_us(chat)
@@ -210,7 +212,7 @@ class LoopGuard:
         return None
 
     def restore(self, held: Iterable[Envelope]) -> None:
-        """Stop talking with the senders of chats that an earlier process held."""
+        """Stop talking to the senders of chats that an earlier process held."""
         for chat in held:
             self.stopped.setdefault(chat.sender, StoppedTalk("stopped before a restart", chat.ts))
 
@@ -223,7 +225,9 @@ class LoopGuard:
         self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, hash(text_at(chat.body, "text")))
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
-        """Return the chat that an agent's chat follows: answered, worked on or received last; None if unknown."""
+        """Return the chat that an agent's chat follows: the one it answers, works on or last received; None if
+        unknown.
+        """
         if chat.correlation_ids:
             return max(
                 (self._chats[name] for name in chat.correlation_ids if name in self._chats),
@@ -233,7 +237,7 @@ class LoopGuard:
         return self._worked_on(chat) or self._received_last(chat)
 
     def _worked_on(self, chat: Envelope) -> _Chat | None:
-        """Return the chat that the sender was reasoning about; it has spoken now."""
+        """Return the chat that the sender was reasoning about before it spoke."""
         known = [one for one in reversed(self._reasonings.get(chat.sender, {}).values()) if one.about in self._chats]
         if not known:
             return None
@@ -243,7 +247,7 @@ class LoopGuard:
         return self._chats[reasoning.about]
 
     def _received_last(self, chat: Envelope) -> _Chat | None:
-        """Return the newest chat that the sender may have answered, of its addressees if there is one."""
+        """Return the newest chat that the sender may have answered; prefer one of its addressees."""
         others = [seen for seen in map(self._chats.__getitem__, reversed(self._chats)) if seen.sender != chat.sender]
         from_addressee = [seen for seen in others if seen.sender in chat.addressees]
         for seen_before in (from_addressee, others):
@@ -252,7 +256,7 @@ class LoopGuard:
         return from_addressee[0] if from_addressee else None
 
     def _is_answer_to_us(self, chat: Envelope) -> bool:
-        """Return whether a chat refers to one of ours. After a restart ours are unknown, as is everything older."""
+        """Return whether a chat refers to one of ours. Chats from before a restart are unknown."""
         known = [self._chats[name] for name in chat.correlation_ids if name in self._chats]
         if known:
             return any(seen.sender == self.me for seen in known)
@@ -266,9 +270,9 @@ class LoopGuard:
 
 
 def asks_something(chat: Envelope) -> bool:
-    """Return whether a chat asks for an answer: as its `needs_reply` says, else whether a sentence is a question.
+    """Return whether a chat is a question: by its `needs_reply`, else by its sentences.
 
-    A question mark inside quotation marks, a quoted line, code or an address asks nothing.
+    Question marks inside quotations, quoted lines, code and addresses do not count.
     """
     needs_reply: Any = chat.body.get("needs_reply")
     if isinstance(needs_reply, bool):

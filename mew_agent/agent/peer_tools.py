@@ -1,8 +1,8 @@
 """The tools of peers for a model.
 
-Owns under which names tools of peers are offered, and when: those that our capabilities allow us to request or propose,
-as far as they fit into their part of the window. Does not know how a request travels (see `McpClient`), how offers are
-discovered (see `Discovery`), or how much of a text enters the context.
+Owns the names of offered tools, and the choice: our capabilities allow a request or a proposal, and the tools fit into
+their part of the window. Does not know how requests are sent (see `McpClient`), how offers are discovered (see
+`Discovery`), or how much of a text enters the context.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ NO_ROOM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ToolRoom:
-    """The room for tools in one conversation: its window, and the tokens that are free before a compaction, if known.
+    """The room for tools in one conversation: its window, and the free tokens before a compaction, if known.
 
     `revision` changes when history is removed.
     """
@@ -70,7 +70,7 @@ class PeerTools:
     """The source of all peers' tools; see `ToolSource`.
 
     `reserved` returns the names that are already in use. Without a known window, `room` counts as the default window.
-    `on_left_out` is called when other peers than before have tools that are not offered, with why, by peer.
+    `on_left_out` is called when the set of peers with omitted tools changes, with the reason for each peer.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class PeerTools:
         return tuple(one.spec for one in self._offered)
 
     def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
-        """Return the tools that we may call or propose to call, as a model sees them and as the peer sent them.
+        """Return the tools that we may call or propose, in the model's form and in the peer's.
 
         Ordered by peer, so that the list does not depend on the order of joining.
         """
@@ -119,7 +119,7 @@ class PeerTools:
     def _candidates(
         self, peer: str, tools: tuple[PeerTool, ...], reserved: Collection[str], most: int
     ) -> tuple[_Weighed, ...]:
-        """Return a peer's tools that we may call, as many as could fit at best: no others are weighed."""
+        """Return a peer's tools that we may call, no more than could ever fit."""
         key = (tools, reserved, most, self._me.capabilities)
         known = self._weighed.get(peer)
         if known is not None and known[0] == key:
@@ -139,7 +139,7 @@ class PeerTools:
         return tuple(found)
 
     def _fitting(self, candidates: Mapping[str, tuple[_Weighed, ...]], most: int) -> tuple[_Weighed, ...]:
-        """Return the tools that fit, each peer's in its order; earlier offered ones come first."""
+        """Return the tools that fit, in each peer's order; tools offered before come first."""
         before = {(one.tool.peer, one.tool.name) for one in self._offered}
         kept_tokens = sum(one.tokens for tools in candidates.values() for one in tools if _key(one) in before)
         free_tokens = None if not any(candidates.values()) else self._room.free_tokens()
@@ -148,7 +148,7 @@ class PeerTools:
         return tuple(one for peer, tools in candidates.items() for one in _within(shares[peer], tools, before))
 
     def _report(self, most: int) -> None:
-        """Report the peers with tools that are not offered, and the reason."""
+        """Report the peers with omitted tools, and the reason."""
         me, left_out = self._me, dict[str, str]()
         offered = Counter(one.tool.peer for one in self._offered)
         for name, peer in me.peers.items():
@@ -170,7 +170,7 @@ class PeerTools:
         return self._names.target_of(name)
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """See `ToolSource`. The envelope refers to the reasoning and the chat it serves, so that peers can follow."""
+        """See `ToolSource`. The envelope refers to its reasoning and chat, so that peers can follow the work."""
         known = tuple(spec.name for spec in self.specs())
         target = self.target_of(call.name)
         if target is None:

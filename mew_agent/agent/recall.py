@@ -1,10 +1,10 @@
 """Texts outside an agent's context: chats that entered as a reference or a digest, and the tools that read them.
 
-Owns the words that replace the whole text of a chat; the store keeps that. A digest quotes sentences and is made
-without a model, because the text may not fit into a request. Does not decide in which form a chat enters.
+Owns the notes that replace a chat's whole text; the store keeps the text. A digest quotes sentences without a model,
+because the text may not fit into a request. Does not choose the form of a chat.
 
-Owns also when each tool is offered: as soon as there is something to recall. Before that it would only confuse a model,
-and lengthen every prompt. From then on it stays, so that a provider's cache loses the prefix once.
+Offers each tool as soon as there is something to recall: earlier it would only confuse a model and lengthen prompts.
+The tool then stays, so that a provider's cache loses the prefix only once.
 """
 
 from collections.abc import Mapping
@@ -59,9 +59,9 @@ READ_CHARS: Final[Mapping[ChatForm, int | None]] = {
 
 
 async def as_referred_to(text: str, form: ChatForm, state: ContextState) -> tuple[str, str, tuple[str, str] | None]:
-    """Return the agent's note about a chat in this form, and the part of the chat's text that enters the context.
+    """Return the agent's note about a chat in this form, and the part of its text that enters the context.
 
-    If that is not all of it, also the id and the text for the store.
+    If a part is left out, also return the id and the text for the store.
     """
     if form == "whole" or len(text) <= 2 * EDGE_CHARS:
         return "", text, None
@@ -95,7 +95,7 @@ class RecallTools(FunctionTools):
         super().__init__(self.recall_result, self.recall, self.read_reference)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. A tool once offered stays, because prompts with different tools are not comparable."""
+        """See `ToolSource`. An offered tool stays, because prompts with different tools are not comparable."""
         state = self._state
         if "tool" in state.kept_outside or any(item.stubbed for item in state.history.items):
             self._offered.add(RECALL_RESULT)

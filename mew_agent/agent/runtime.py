@@ -1,8 +1,8 @@
 """The part of an agent that all engines share: chats and their order, waits, and announcements.
 
-Handles each envelope that arrives: makes the one decision about each chat, answers one chat after another, announces
-loops, and catches up after a restart. `Inbox`, `AddressFilter`, `LoopGuard`, `SenderBudgets`, `HeadroomCheck` and
-`StaggeredCompactions` have the rules; `ChatTurn` answers.
+Handles each arriving envelope: decides about each chat once, answers chats one by one, announces loops, and catches up
+after a restart. `Inbox`, `AddressFilter`, `LoopGuard`, `SenderBudgets`, `HeadroomCheck` and `StaggeredCompactions` have
+the rules; `ChatTurn` answers.
 """
 
 import logging
@@ -80,7 +80,7 @@ class ChatTurn:
         self.instead, self.failure = text, ChatFailure(code=code, problem=text)
 
     def cancel(self, reason: str) -> None:
-        """Stop the turn, or, once its answer is stored, only the work after it."""
+        """Stop the turn; once its answer is stored, stop only the work after it."""
         if self.inbox.current is not None and self.inbox.current.state != "answered":
             self._cancel_reason = reason
             self._scope.cancel()
@@ -110,7 +110,7 @@ class ChatTurn:
         return True
 
     async def _answer(self, chat: Envelope) -> None:
-        """Answer the chat, or decline it if it is too old; one that names no one is then only kept as context."""
+        """Answer the chat, or decline it if it is too old. An old broadcast is only kept as context."""
         if all(self.inbox.is_outdated(one, self.max_age_seconds) for one in (self.question, *self.inbox.joined)):
             if not chat.names(self.me.id) and not self.inbox.joined:
                 await self.inbox.remember(self.question)
@@ -129,7 +129,7 @@ class ChatTurn:
     async def _send_answer(self, chat: Envelope) -> None:
         """Make the answer unless it is known, and send it. Raises the `GatewayError` of sending.
 
-        Returns when the answer is confirmed or the turn is cancelled. A cancellation after the answer is known is late.
+        Returns when the answer is confirmed or the turn is cancelled. Once the answer is made, cancelling is too late.
         """
         was_begun, name_of = self.question.state == "answering", self.inbox.id_for
         if self.question.state != "queued" and self.question.attempts:
@@ -187,7 +187,7 @@ class ChatTurn:
             logger.warning("answer to '%s' not sent: %s", reply.chats[0].envelope.sender, error)
 
     async def _make_answer(self, chat: Envelope, *, was_begun: bool) -> None:
-        """Let the engine make the answer, keep it, and conclude the reasoning. A cancelled turn has no answer."""
+        """Let the engine make the answer, store it, and conclude the reasoning. A cancelled turn has no answer."""
         reasoning, answering = self.reasoning, self.answering
         answer: str | ChatRefusal | None = None
         await reasoning.send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=chat.sender)
@@ -242,7 +242,7 @@ LOOP_STOPPED: Final = (
 
 
 class AgentRuntime(Hooks):
-    """Receives and answers chats for one participant. `store` keeps the inbox and the spending by sender."""
+    """Receives and answers chats for one participant. `store` holds the inbox and the spending of each sender."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class AgentRuntime(Hooks):
         between_steps: BetweenSteps = "never",
         together: int | None = None,
     ) -> None:
-        """`between_steps` and `together` need an engine that shares turns; see `AgentSettings`."""
+        """`between_steps` and `together` need an engine with shared turns; see `AgentSettings`."""
         self._me, self._engine, self._between_steps = me, engine, between_steps
         self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
         self._loops = LoopGuard(me.id, limits)
@@ -292,7 +292,7 @@ class AgentRuntime(Hooks):
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def before_join(self) -> None:
-        """Load the state of an earlier process; joining then delivers everything since."""
+        """Load the state of an earlier process. Joining then delivers all envelopes since."""
         await self._engine.load()
         position, client = await self.inbox.load(), self._me.session.client
         self._loops.restore(chat.envelope for chat in self.inbox.in_state("held"))
@@ -316,9 +316,9 @@ class AgentRuntime(Hooks):
             await self._engine.aclose()
 
     async def joined(self) -> None:
-        """Send the status right after the welcome, and why if the connection was lost or the process was killed.
+        """Send the status right after the welcome, with a reason after a lost connection or a killed process.
 
-        Tells followers of receipts what they could not be told before.
+        Sends followers the receipts that they missed.
         """
         me, welcome = self._me, self._me.session.client.arrived.message
         assert isinstance(welcome, Envelope)
@@ -339,7 +339,7 @@ class AgentRuntime(Hooks):
             me.start_soon(me.control.announce, word)
 
     async def _clean_up_after_earlier_process(self, welcome: Envelope) -> None:
-        """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
+        """Close streams and withdraw proposals of an earlier process that the gateway still keeps open."""
         me = self._me
         for stream in objects_at(welcome.body, "active_streams"):
             if stream.get("owner") == me.id:
@@ -360,7 +360,7 @@ class AgentRuntime(Hooks):
         return await self.headroom.fit_of(question)
 
     async def follow(self, event: conversation_events.ConversationEvent) -> None:
-        """Follow an event of the engine. Statuses go to everyone, events of the context to handlers of the program."""
+        """Handle an event of the engine: send statuses to everyone, and context events to the program's handlers."""
         match event:
             case conversation_events.StatusChanged():
                 await self._me.control.send(event.status, event.word, event.about)
@@ -389,7 +389,7 @@ class AgentRuntime(Hooks):
                 me.session.start_soon(me.control.announce)
 
     def _budget_news(self) -> None:
-        """Show the spending, and when a sender is answered again."""
+        """Report the spending, and the time when a refused sender is answered again."""
         self._engine.surroundings.spent_for = self._budgets.reported
         self.waits_changed()
         if not self._is_freeing and any(one.kind == "budget" for one in self._engine.surroundings.waiting):
@@ -445,7 +445,7 @@ class AgentRuntime(Hooks):
                 self.receipts.source.changed(*await self.inbox.finish())
 
     async def _add_waiting(self, question: StoredChat) -> StoredChat:
-        """Add waiting chats to a turn that begins, if too many wait. Returns the question."""
+        """Add waiting chats to a new turn if too many wait. Returns the question."""
         if not (waiting := self._affordable(self.inbox.to_answer_together())):
             return question
         fitting = await self.headroom.fitting((question, *waiting))
@@ -454,13 +454,13 @@ class AgentRuntime(Hooks):
         return question
 
     async def _let_in(self) -> None:
-        """Let the chats that wait for this moment join the running turn."""
+        """Add the chats that wait for this moment to the running turn."""
         if waiting := await self.headroom.fitting(self._affordable(self.inbox.to_join(self._between_steps))):
             await self.inbox.join(waiting)
             await self.headroom.count_queued()
 
     def _affordable(self, chats: Sequence[StoredChat]) -> Sequence[StoredChat]:
-        """Return the chats that are answered: not too old, and their senders have tokens left."""
+        """Return the chats to answer: not too old, and within their senders' budgets."""
         refused = {one.envelope.sender for one in chats if self._budgets.refusal(one.envelope.sender) is not None}
         return [
             one
@@ -469,7 +469,7 @@ class AgentRuntime(Hooks):
         ]
 
     def _add_spent(self, question: StoredChat, tokens: int, unreported_calls: int) -> None:
-        """Add the cost of a turn to the spending of the senders that it answered, in equal parts for each chat."""
+        """Add the cost of a turn to its senders' spending, in equal parts per chat."""
         chats = self.inbox.answering or (question,)
         share, rest = divmod(tokens, len(chats))
         for one in chats:
@@ -500,7 +500,7 @@ class AgentRuntime(Hooks):
         await self.inbox.reached(position)
 
     async def _receive_cancel(self, cancel: Envelope) -> None:
-        """Cancel the running turn and the waiting chats that are meant."""
+        """Cancel the running turn and the waiting chats that an envelope names."""
         turn, reason = self.turn, str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
         if cancel.kind == kinds.CHAT_CANCEL:
             await self._cancel(cancel)
@@ -511,7 +511,7 @@ class AgentRuntime(Hooks):
             turn.cancel(reason)
 
     async def receive_past(self, envelope: Envelope) -> None:
-        """Queue chats sent while no process of this agent ran; ignore controls from that time."""
+        """Queue chats sent while no process of this agent ran. Ignore controls from that time."""
         position = self._me.session.client.arrived.position
         if self.inbox.skips_past:
             is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
@@ -559,7 +559,7 @@ class AgentRuntime(Hooks):
     def _report_outcome(self, chat: Envelope, decision: Admission, outcome: Outcome) -> None:
         """Report the end of a chat to its sender and the board.
 
-        Tasks do it: while the gateway is away, sending waits, and nothing else would be received.
+        Uses tasks: sending waits while the gateway is away, and must not delay receiving.
         """
         if outcome in ("queued", "held") and self._me.messenger.is_paused:
             self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
@@ -571,7 +571,7 @@ class AgentRuntime(Hooks):
             self._me.start_soon(self._refuse, chat, decision.refusal)
 
     def _refusal(self, chat: Envelope, fit: Fit | None) -> ChatRefusal | None:
-        """Return why no chat like this is answered now; `fit` has the figures of one that does not fit."""
+        """Return why a chat like this is refused now; `fit` has the figures if it does not fit."""
         if (problem := self._budgets.refusal(chat.sender)) is not None:
             return ChatRefusal(problem, "budget_spent")
         return self._engine.refusal(chat) or (None if fit is None else self.headroom.refusal(fit))
@@ -604,13 +604,13 @@ class AgentRuntime(Hooks):
         await self.headroom.show_held()
 
     async def _release(self, word: Envelope) -> None:
-        """Talk again with the agents that a chat or a resume from a person or a program releases."""
+        """Talk again to the agents that a person or program releases with a chat or a resume."""
         if released := self._loops.release(word, at_seconds=anyio.current_time()):
             await self.inbox.release(released)
             self.waits_changed()
 
     async def _announce_loop(self, held: Envelope) -> None:
-        """Notify the person or program that began a conversation with an agent, once, that it is stopped."""
+        """Notify the person or program that began a stopped conversation, once."""
         talk = self._loops.stopped.get(held.sender)
         if talk is not None:
             # It refers to the held chat and needs no reply, so that no agent takes it for a question.
@@ -620,7 +620,7 @@ class AgentRuntime(Hooks):
 
 
 def _facts_in(welcome: Envelope) -> SpaceFacts:
-    """Return the space's words to all agents; empty if they cannot be read."""
+    """Return the space's instructions to all agents; empty if they cannot be read."""
     try:
         return SpaceFacts.model_validate(welcome.body.get("space") or {})
     except ValidationError as error:

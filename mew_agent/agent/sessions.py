@@ -1,8 +1,8 @@
-"""The engine of our own: the conversations of one agent, its own and separate sessions for clients that ask for one.
+"""Our own engine: an agent's main conversation, and separate sessions for clients that request one.
 
-Owns what conversations share (model, its window, policy, most tools, the rules for compactions), what each has alone
-(history, accounts, store, the tools over them), and the limits: a participant with too many sessions loses the least
-recently used of its own. See `turn` for how an answer is made.
+Owns the shared parts (model, window, policy, most tools, rules for compactions), the parts of each conversation
+(history, accounts, store and their tools), and the limits: a participant with too many sessions loses its least
+recently used one. `turn` makes answers.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ CLOSE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """What the conversations of one agent work with.
+    """The resources that an agent's conversations share.
 
     `store` keeps its own conversation. `summariser` None: the model itself writes summaries. `counter` None: the
     configured tokenizer counts.
@@ -78,7 +78,7 @@ class AgentResources:
     call_bound_seconds: float = CALL_BOUND_SECONDS
 
     async def aclose(self) -> None:
-        """Close them, even in a cancelled task."""
+        """Close all, even in a cancelled task."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self.model.aclose()
             if self.summariser is not None:
@@ -108,7 +108,7 @@ def open_resources(config: AgentConfig, model: Model | None = None) -> AgentReso
 
 
 async def check_provider(config: AgentConfig, model: Model) -> None:
-    """Raise `ConfigError` if the policy is for another provider than the one that serves the model."""
+    """Raise `ConfigError` if the policy does not allow the model's provider."""
     policy = chosen_policy(config).policy
     if policy.scope is None or config.policy_scope == "any" or config.provider is not None:
         return
@@ -159,7 +159,7 @@ def session_key(participant: str, name: str) -> SessionKey:
 
 
 class ConversationEngine(Engine):
-    """The engine of our own: all conversations of one agent."""
+    """Our own engine: all conversations of one agent."""
 
     deliveries = DELIVERIES
 
@@ -172,7 +172,7 @@ class ConversationEngine(Engine):
         *other_tools: ToolSource,
         on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
-        """Offer `own_tools` before the tools over a conversation's context, then `other_tools` and those of peers.
+        """Offer `own_tools`, then the tools for a conversation's context, then `other_tools`, then those of peers.
 
         For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
@@ -218,21 +218,21 @@ class ConversationEngine(Engine):
         await self.discover_window()
 
     def joined(self, facts: SpaceFacts) -> None:
-        """Pin the space's instructions and descriptions instead of the earlier ones."""
+        """Replace the pins of the space's instructions and descriptions."""
         self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self._config.id))
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> ConversationAnswer:
-        """Return the maker of the answer to a chat, in the session that it names."""
+        """Return the object that answers a chat, in the chat's session."""
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
         find_window = self.discover_window_again
         return ConversationAnswer(self.me, self._config, session, question, reasoning, self.agent, find_window)
 
     def refusal(self, chat: Envelope) -> None:
-        """Return None: it keeps sessions, and its model gets the format."""
+        """Return None: this engine supports sessions and response formats."""
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
-        """Return the conversation in which to answer a chat with this `session`; opened if it is new."""
+        """Return the conversation for a chat with this `session`; opens a new one."""
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
         key = session_key(participant, name)
@@ -245,15 +245,16 @@ class ConversationEngine(Engine):
         return session
 
     def _use(self, key: SessionKey) -> None:
-        """Make a session the one that was used last."""
+        """Mark a session as the most recently used one."""
         participant, name = key
         self._shares.add(key, participant)
         self._own_shares.setdefault(participant, Shares()).add(key, client_of(name))
 
     def _surplus(self, participant: str, kept: SessionKey | None = None) -> SessionKey | None:
-        """Return the session to delete because this participant opened one; None if there is room for it.
+        """Return the session to delete after this participant opened one; None if there is room.
 
-        It is never `kept`: where no client or participant has more sessions than others, the least recently used goes.
+        Never deletes `kept`. If no client or participant has more sessions than the others, the least recently used one
+        goes.
         """
         for shares, limit in ((self._own_shares[participant], self._config.max_sessions), (self._shares, MAX_SESSIONS)):
             gone = shares.surplus(limit)
@@ -262,7 +263,7 @@ class ConversationEngine(Engine):
         return None
 
     async def discover_window(self) -> None:
-        """Ask the model's server for its window, unless one is configured, and set it in every conversation."""
+        """Ask the model's server for its window, unless one is configured, and set it in all conversations."""
         if self._window_is_configured:
             await self._check_pins()
             return
@@ -289,7 +290,7 @@ class ConversationEngine(Engine):
             await self.main.conversation.emit_status()
 
     async def discover_window_again(self, *, had_failed: bool) -> None:
-        """Ask again if the server may know by now: it was down before (`had_failed`), or loads on the first call."""
+        """Ask again if the server may answer now: it was down before (`had_failed`), or loads at the first call."""
         if not had_failed:
             self._window_retries += 1
             if self._window_retries > MAX_WINDOW_RETRIES:
@@ -385,7 +386,7 @@ class ConversationEngine(Engine):
             raise ConfigError("pins", problem)
 
     async def _check_pins(self) -> None:
-        """Report pins too large for the window known now; keeps them."""
+        """Report pins that are too large for the known window; keep them."""
         conversation = self.main.conversation
         if conversation.pins.all and (problem := conversation.pins.problem()) is not None:
             await conversation.emit_status(status_word("pins_do_not_fit", problem))
@@ -456,7 +457,7 @@ class ConversationEngine(Engine):
     # -- files -------------------------------------------------------------------------------------------
 
     def _path_of(self, key: SessionKey) -> Path | None:
-        """Return a session's file, next to that of the agent; None if sessions are kept in memory."""
+        """Return the path of a session's file, next to the agent's own; None if sessions are kept in memory."""
         store = self._config.store
         return None if store is None else store.with_name(f"{store.name}~{_file_name(key)}")
 

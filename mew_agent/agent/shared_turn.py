@@ -1,6 +1,6 @@
-"""Chats that share a turn: entering it, its progress, and the division of its answer.
+"""Chats that share a turn: how they join it, their progress, and the sections of its answer.
 
-Knows chats as stored. Does not know the store or the model, nor who is an agent.
+Works on stored chats. Does not know the store, the model, or which participants are agents.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ Rank = tuple[bool, bool]
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswer:
-    """One answer of a turn, and the chats that it answers."""
+    """One answer of a turn, and its chats."""
 
     text: str
     chats: tuple[StoredChat, ...]
@@ -34,7 +34,7 @@ class SharedAnswer:
 
 
 def entering(waiting: Iterable[StoredChat], question: StoredChat, mode: BetweenSteps) -> tuple[StoredChat, ...]:
-    """Return the waiting chats that may enter the running turn of a question, in their order."""
+    """Return the waiting chats that may join a question's running turn, in order."""
     return _plain(one for one in waiting if _is_let_in(one, question, mode) and _is_same_session(one, question))
 
 
@@ -56,7 +56,7 @@ def _is_same_session(chat: StoredChat, question: StoredChat) -> bool:
 
 
 def ranks_of(waiting: Sequence[StoredChat], is_agent: Callable[[str], bool]) -> dict[str, Rank]:
-    """Return the rank of each sender of these chats."""
+    """Return the rank of each sender."""
     counts = Counter(one.envelope.sender for one in waiting)
     return {sender: (is_agent(sender), count > 1) for sender, count in counts.items()}
 
@@ -64,7 +64,7 @@ def ranks_of(waiting: Sequence[StoredChat], is_agent: Callable[[str], bool]) -> 
 def answered_together(
     waiting: Sequence[StoredChat], question: StoredChat, ranks: Mapping[str, Rank], turns: Mapping[str, int]
 ) -> list[StoredChat]:
-    """Return the chats to answer with a question, the most urgent first: people before agents, and senders in turn.
+    """Return the chats to answer with a question: people before agents, senders in turn.
 
     A person's single question is answered alone. `turns` has when each sender was answered last.
     """
@@ -81,7 +81,7 @@ def answered_together(
 
 
 def _plain(chats: Iterable[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats that need no turn of their own; none of a sender after one that does."""
+    """Return the chats that need no turn of their own. Stop at a sender's first chat that does."""
     found, blocked = list[StoredChat](), set[str]()
     for one in chats:
         sender, body = one.envelope.sender, one.envelope.body
@@ -96,26 +96,26 @@ def _plain(chats: Iterable[StoredChat]) -> tuple[StoredChat, ...]:
 
 
 def begun(chat: StoredChat, question: StoredChat) -> StoredChat:
-    """Return a chat that joined the turn of a question, as far as that has come."""
+    """Return a chat that joined a turn, with the progress of its question."""
     if question.first_seq < 0 or chat.state == "cancelled":
         return chat
     return replace(chat, state="answering", turn=question.turn, first_seq=question.first_seq)
 
 
 def fresh(chat: StoredChat) -> StoredChat:
-    """Return a chat that joined a turn, as it was before."""
+    """Return a chat that joined a turn, as it was before joining."""
     return replace(chat, state="queued", joined=None, section="", turn=-1, first_seq=-1)
 
 
 def to_answer_next(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats that remain of an ended turn: those not cancelled, if only its question was, or never began."""
+    """Return the chats left after a turn in which only the question was cancelled or never began."""
     if question.state not in ("cancelled", "queued"):
         return ()
     return tuple(one for one in joined if one.state != "cancelled")
 
 
 def continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats of a turn without its question: the first one replaces it, if the turn was begun."""
+    """Return the chats of a turn without its question. If the turn had begun, the first becomes the question."""
     if not chats or chats[0].state == "queued":
         return tuple(fresh(one) for one in chats)
     return (replace(chats[0], joined=None), *(replace(one, joined=chats[0].number) for one in chats[1:]))
@@ -124,7 +124,7 @@ def continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
 def cancelled_turn(
     question: StoredChat, joined: Sequence[StoredChat], by: str | None = None
 ) -> tuple[StoredChat, tuple[StoredChat, ...]]:
-    """Return the chats of a cancelled turn. With `by`, a sender cancels its own chats, another participant all."""
+    """Return the cancelled chats of a turn: with `by`, a sender's own chats, or all for another participant."""
     is_asker = any(one.envelope.sender == by for one in (question, *joined))
     kept = (by is None or (is_asker and one.envelope.sender != by) for one in joined)
     rest = (one if stays else replace(one, state="cancelled") for one, stays in zip(joined, kept, strict=True))
@@ -135,20 +135,20 @@ def cancelled_turn(
 
 
 def heading(section: str) -> str:
-    """Return the line that begins a section."""
+    """Return the line above a section."""
     return f"### {section}"
 
 
 def prompt_text(chat: StoredChat, text: str, *, is_first: bool) -> str:
-    """Return a text as the model reads it in a turn that answers several chats one by one: with its heading."""
+    """Return a text with its heading, as the model reads it in a turn with several sections."""
     introduction = f"{INTRODUCTION.format(first=chat.section)}\n" if is_first else ""
     return f"{introduction}{heading(chat.section)}\n{text}"
 
 
 def replies(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[SharedAnswer, ...]:
-    """Return the answers in a question's `answer`, the one to the question last.
+    """Return the answers in a question's `answer`, the question's own last.
 
-    An answer without a section for each chat is for all of them.
+    An answer without all sections goes to all chats.
     """
     text, chats = question.answer or "", (question, *joined)
     parts = divided(text, [one.section for one in chats]) if question.section else None
@@ -158,9 +158,9 @@ def replies(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[SharedA
 
 
 def divided(text: str, sections: Collection[str]) -> dict[str, str] | None:
-    """Return the text of each section; None unless the sections are numbered from 1 and none of these is missing.
+    """Return the text of each section; None unless all sections exist, numbered from 1.
 
-    Each section begins with its heading as a line of its own. Nothing may precede the first one.
+    Each heading is a line of its own. Nothing may precede the first one.
     """
     mark = min(sections).partition("-")[0]
     parts: dict[str, list[str]] = {}

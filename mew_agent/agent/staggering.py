@@ -1,8 +1,8 @@
-"""Staggers the compactions of a space: an agent with room for its next request waits until few enough others compact.
+"""Staggers the compactions of a space: an agent with room for its next request waits while too many others compact.
 
-Owns the line of agents that compact or wait to compact, and this agent's wait between two tasks. Every member receives
-statuses in the order of the gateway, so all agents have the same line without asking. A compaction without which the
-next request would not fit is never staggered.
+Owns the queue of compacting and waiting agents, and this agent's wait between two tasks. All members receive statuses
+in the gateway's order, so all agents compute the same queue. An urgent compaction, without which the next request would
+not fit, never waits.
 """
 
 from collections.abc import Mapping
@@ -38,18 +38,18 @@ class _Place:
 
 @dataclass
 class CompactionLine:
-    """The line as one agent sees it. `me` is that agent."""
+    """The queue as the agent `me` sees it."""
 
     me: str
     _places: dict[str, _Place] = field(default_factory=dict)
 
     @property
     def holds_me(self) -> bool:
-        """Whether the agent's own status has put it in line."""
+        """Whether the agent's own status placed it in the queue."""
         return self.me in self._places
 
     def observe(self, participant: str, status: str, *, at_seconds: float) -> None:
-        """Note the status of a participant; one that neither compacts nor waits leaves the line."""
+        """Note a participant's status. One that neither compacts nor waits leaves the queue."""
         word = StatusWord.read(status).word
         if word not in (COMPACTING, WAITING):
             self._places.pop(participant, None)
@@ -61,13 +61,13 @@ class CompactionLine:
         self._places.pop(participant, None)
 
     def restart(self, statuses: Mapping[str, str], *, at_seconds: float) -> None:
-        """Begin again with the statuses of a welcome. They have no order, so ids decide."""
+        """Start over with the statuses of a welcome. They have no order, so ids decide."""
         self._places.clear()
         for participant in sorted(statuses):
             self.observe(participant, statuses[participant], at_seconds=at_seconds)
 
     def may_start(self, most: int, *, at_seconds: float) -> bool:
-        """Return whether the agent may compact: fewer than `most` others compact, or wait before it."""
+        """Return whether the agent may compact: fewer than `most` others compact or wait before it."""
         ahead, is_before_me = 0, True
         for participant, place in self._places.items():
             if participant == self.me:
@@ -90,12 +90,12 @@ class StaggeredCompactions:
         compacting.may_begin = self.may_compact
 
     def restart(self) -> None:
-        """Begin with the statuses of a welcome."""
+        """Start with the statuses of a welcome."""
         statuses = {name: peer.context.status for name, peer in self._me.peers.items()}
         self._line.restart(statuses, at_seconds=anyio.current_time())
 
     def receive(self, envelope: Envelope) -> None:
-        """Follow the statuses of all agents, including its own, and departures."""
+        """Follow the statuses of all agents (its own included) and their departures."""
         if envelope.kind == kinds.PARTICIPANT_STATUS and not envelope.to:
             self._line.observe(envelope.sender, str(envelope.body.get("status")), at_seconds=anyio.current_time())
         elif envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "leave":
@@ -106,12 +106,12 @@ class StaggeredCompactions:
         changed.set()
 
     async def may_session_compact(self) -> bool:
-        """Return whether few enough agents compact now. A session has no place in line and asks again."""
+        """Return whether few enough agents compact now. A session does not queue; it asks again later."""
         agents, most = self._agents_and_most()
         return agents <= most or self._line.may_start(most, at_seconds=anyio.current_time())
 
     async def may_compact(self) -> bool:
-        """Return whether few enough agents compact now. If not, the compaction follows when this agent is next."""
+        """Return whether few enough agents compact now. If not, compact when this agent is next."""
         agents, most = self._agents_and_most()
         if agents <= most:
             return True
@@ -128,12 +128,12 @@ class StaggeredCompactions:
         return may_start
 
     def _agents_and_most(self) -> tuple[int, int]:
-        """Return how many agents are in the space, and how many of them may compact at once."""
+        """Return the number of agents in the space, and how many may compact at once."""
         agents = 1 + sum(peer.context.report is not None for peer in self._me.peers.values())
         return agents, self._most or max(1, agents // 2)
 
     async def _compact_when_next(self) -> None:
-        """Wait in line, and compact between two tasks. A task that begins meanwhile ends the wait."""
+        """Wait in the queue, and compact between two tasks. A new task ends the wait."""
         compacting = self._compacting
         try:
             while self._is_in_line():

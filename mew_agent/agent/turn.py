@@ -1,8 +1,8 @@
 """An answer made by our own conversation: model calls and tools. Maintenance makes calls without a chat.
 
-Owns the calls from the question to the answer, which thoughts and frames peers see of them, how they continue when a
-killed process began the turn, and what follows the answer (the discovery of the model's window, maintenance). The
-conversation decides what is in context and whether it fits; `ChatTurn` has the steps around the answer.
+Owns the calls from question to answer, the thoughts and frames that peers see, the continuation of a killed process's
+turn, and the work after the answer (discovery of the window, maintenance). The conversation decides what is in context
+and whether it fits; `ChatTurn` has the steps around the answer.
 """
 
 import logging
@@ -81,7 +81,7 @@ class DiscoverWindow(Protocol):
     """Asks the model's server for its window again."""
 
     async def __call__(self, *, had_failed: bool) -> None:
-        """Ask; `had_failed`: the last call had failed, so the server may be back."""
+        """Ask. `had_failed`: the last call failed, so the server may be back."""
 
 
 SessionKey = tuple[str, str]
@@ -176,7 +176,7 @@ class ConversationAnswer(Answering):
         return self._turn, first_seq
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
-        """Return the `turn` of an answer, for a chat that named a session."""
+        """Return the `turn` of an answer to a chat that named a session."""
         if not isinstance(self._chat.body.get("session"), str):
             return {}
         history, status = self.conversation.history, self.conversation.status()
@@ -230,7 +230,7 @@ class ConversationAnswer(Answering):
         self.conversation.end_turn()
 
     async def _kept_reply(self) -> ModelReply | None:
-        """Return the reply that a killed process had received and not sent; None if there is none."""
+        """Return the reply that a killed process received but did not send; None if there is none."""
         items = [item for item in self.conversation.history.items if item.seq >= self._first_seq]
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
@@ -241,9 +241,9 @@ class ConversationAnswer(Answering):
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:
-        """Return the text of the answer. An incomplete reply is marked, in the status too.
+        """Return the text of the answer. Mark an incomplete reply here and in the status.
 
-        Names each refused call, because only a participant can allow it, unless the model quotes the refusal itself.
+        Name each refused call, because only a participant can allow it, unless the model quotes the refusal.
         """
         reason = cut_reason(reply, self.conversation.tracker)
         if reason is None:
@@ -255,7 +255,7 @@ class ConversationAnswer(Answering):
         return cut_short_text(reply.text, reason)
 
     async def _ensure_chats(self) -> None:
-        """Add the chats of this turn to the history unless they are there; a control may have removed them."""
+        """Add the missing chats of this turn to the history; a control may have removed them."""
         present = {item.seq for item in self.conversation.history.items}
         for place, chat in enumerate(self._agent.chats()):
             if self._entered.get(chat.number) not in present:
@@ -279,7 +279,7 @@ class ConversationAnswer(Answering):
         return item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
-        """Show the calls of one reply, and run them concurrently. Their results enter in the order of the calls."""
+        """Show the calls of one reply, and run them concurrently. Their results enter in call order."""
         for call in reply.tool_calls:
             thought = await self._reasoning.call(call.id, call.name, call.arguments, reply.text)
             await self._reasoning.write("thought", value=thought)
@@ -316,7 +316,9 @@ class ConversationAnswer(Answering):
         await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {shown}"))
 
     async def failed(self, error: Exception) -> str | ChatRefusal:
-        """Announce a failure in the status. Returns the text for the sender of the chat, or why it can never fit."""
+        """Announce a failure in the status. Returns the text for the sender, or the reason why its chat can never
+        fit.
+        """
         conversation = self.conversation
         self.failure = type(error).__name__
         self.problem = problem_of(error)
@@ -346,9 +348,9 @@ class ConversationAnswer(Answering):
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
 
     async def _refuse_too_large(self, error: ModelError) -> ChatRefusal | None:
-        """Remove the chat if, by this error, no compaction makes room for it. Returns its refusal; None if one does.
+        """Remove the chat if this error shows that no compaction makes room for it. Returns its refusal, else None.
 
-        Several chats in a turn may be too large only together.
+        Several chats of a turn may be too large only together.
         """
         conversation = self.conversation
         fit = refused_message(conversation.state, error)
@@ -369,7 +371,7 @@ class ConversationAnswer(Answering):
     # -- what peers see ----------------------------------------------------------------------------------
 
     async def _show(self, event: ModelEvent | ConversationEvent) -> None:
-        """Show the reply in the stream as it arrives, with notices about the context at their places."""
+        """Show the reply in the stream as it arrives, with notices about the context in their places."""
         match event:
             case TextDelta():
                 await self._reasoning.write("token", value=event.text)
@@ -383,9 +385,9 @@ class ConversationAnswer(Answering):
 
 
 async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> None:
-    """Let the model put its context in order, as a prompt of its policy demands; see `needs_maintenance`.
+    """Let the model tidy its context, as its policy's prompt requests; see `needs_maintenance`.
 
-    No chat is sent meanwhile, and only the tools over the agent's own context run.
+    Sends no chat, and runs only tools for the agent's own context.
     """
     state = conversation.state
     await conversation.begin_turn(is_maintenance=True)
@@ -418,7 +420,7 @@ async def _do_nothing(_event: ModelEvent | None = None) -> None:
 
 
 def entered_in(items: Sequence[Item], chats: Sequence[StoredChat], first_seq: int) -> dict[int, int]:
-    """Return the item from `first_seq` on of each chat that has one, by the number of the chat."""
+    """Return, by chat number, the item of each chat that entered from `first_seq` on."""
     # The envelope id alone does not identify a chat: some clients restart their ids with every start.
     found: dict[tuple[str | None, str | None], list[int]] = {}
     for item in reversed(items):
@@ -431,7 +433,9 @@ def entered_in(items: Sequence[Item], chats: Sequence[StoredChat], first_seq: in
 
 
 def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
-    """Return why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
+    """Return why a reply is incomplete; None if it is complete. `length` alone does not show that the window is
+    full.
+    """
     if reply.finish_reason == "content_filter":
         return "content_filter"
     if reply.finish_reason != "length":
@@ -441,7 +445,7 @@ def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:
-    """Return the cost of a turn's calls. Failed calls do not count: they have no usage, and most cost nothing."""
+    """Return the cost of a turn's calls. Failed calls do not count: they have no usage, and most are free."""
     calls = [call for call in calls if call.failed is None and call.role in ("main", "summary")]
     usages = [call.usage for call in calls if call.usage is not None]
     last = next((call.usage for call in reversed(calls) if call.role == "main"), None)

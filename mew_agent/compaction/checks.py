@@ -122,7 +122,7 @@ def _unfinished(read: _Text) -> str | None:
     last = _CITATION_AT_END.sub("", read.body_lines[-1]) if read.body_lines else ""
     ends_with_heading = bool(read.lines) and read.lines[-1].startswith("#")
     is_cut = ends_with_heading or _UNFINISHED.search(last) or read.text.count("```") % 2
-    return "it ends in the middle" if is_cut else None
+    return "it is cut off" if is_cut else None
 
 
 def _other_language(read: _Text) -> str | None:

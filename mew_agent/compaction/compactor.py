@@ -359,7 +359,7 @@ def _refuse_growth(summary: Summary, replaced_tokens: int, tracker: Tracker) -> 
     size = tracker.size_of_summary(summary)
     if size >= replaced_tokens:
         raise RejectedSummary(
-            f"the summary did not shrink anything ({size:,} tokens in place of {replaced_tokens:,}), so nothing changed"
+            f"the summary ({size:,} tokens) is no smaller than its messages ({replaced_tokens:,}); nothing changed"
         )
 
 

@@ -130,7 +130,7 @@ def clipped(item: Item, max_chars: int) -> Item:
 def _without_last_line(text: str) -> str:
     kept, _, cut_off = text.rstrip().rpartition("\n")
     if cut_off and not kept.strip():
-        raise RejectedSummary("it ends in the middle")
+        raise RejectedSummary("it is cut off")
     return kept
 
 

@@ -31,7 +31,7 @@ def compile_path(path: str) -> Callable[[object, Steps], Iterator[object]]:
     while place < len(path):
         found = _STEP.match(path, place)
         if found is None or found.end() == place:
-            raise Undecidable(f"'{path}' is not a supported JSONPath from character {place} on")
+            raise Undecidable(f"'{path}' is an unsupported JSONPath at character {place}")
         steps.append(_Step(_key(found), found["deep"] is not None))
         place = found.end()
     return lambda value, budget: _follow(value, tuple(steps), budget)

@@ -83,7 +83,7 @@ async def test_errors_of_the_block_are_raised_as_they_are() -> None:
         async def fail() -> None:
             async with Space() as space:
                 await space.add(coder)
-                with pytest.raises(ConfigError, match="has a place already"):
+                with pytest.raises(ConfigError, match="already has a gateway or token"):
                     await space.add(coder)
                 with pytest.raises(Refused, match="already"):
                     await space.add(Participant(id="coder"))

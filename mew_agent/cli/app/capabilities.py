@@ -63,7 +63,7 @@ def unknown_kind_warnings(patterns: Iterable[Mapping[str, Any]]) -> Iterator[str
     for pattern in patterns:
         for kind in _unknown_kinds(pattern):
             hint = did_you_mean(kind, kinds.KNOWN)
-            yield f"the protocol has no kind '{kind}'{hint}; only programs that send this kind themselves can use it"
+            yield f"the protocol has no kind '{kind}'{hint}; only your own programs can send it"
 
 
 def warn_of_unknown_kinds(patterns: Iterable[Mapping[str, Any]]) -> None:

@@ -48,13 +48,13 @@ SHORT_OPTIONS: Final[Mapping[str, str]] = {
 
 
 COMMON_OPTIONS: Final[Mapping[str, str]] = {
-    "--json": "Print JSON: one object, or a list of them; while a command keeps running, an object a line.",
+    "--json": "Print JSON: an object or a list of objects; one object per line while a command keeps running.",
     "--quiet, -q": "Print results and errors only: no progress, hints or warnings.",
     "--participant ID": "Participant to act as (default: the space's person).",
     "--space-dir, -d FOLDER": "Folder of the space (default: this one or a parent).",
     "--gateway, -g URL": "Gateway, or several separated by commas (default: MEW_GATEWAY, then the running space).",
     "--space, -s ID": "Space id (default: MEW_SPACE, then that of the folder).",
-    "--token, -t TOKEN": "Its token (default: MEW_TOKEN, then that in .mew/tokens).",
+    "--token, -t TOKEN": "Token (default: MEW_TOKEN, then the one in .mew/tokens).",
 }
 """Options that many commands have, by usage. The help of a command only names them; `mew help options` explains."""
 

@@ -259,7 +259,7 @@ def join_space(connection: Any, config: Any = None) -> None:
     """Chat in a space from this terminal; see `TerminalClient.join`. Raises `ConfigError` if nothing installed can."""
     client = _client()
     if client is None:
-        raise ConfigError("mew connect", "no installed part of mew-agent joins a space from a terminal")
+        raise ConfigError("mew connect", "the part of mew-agent with this command is not installed")
     client.join(connection, config)
 
 

@@ -52,5 +52,7 @@ def _check_order(command: list[str], connection: ProgramConnection) -> None:
         if value is not None and given is None:
             problem = f"after {command[0]} is an argument of that program"
             raise ConfigError(
-                option, problem, f"`mew run {option} ... {command[0]}`, and both if the program needs it too"
+                option,
+                problem,
+                f"`mew run {option} ... {command[0]}`; repeat it after the program if the program needs it too",
             )

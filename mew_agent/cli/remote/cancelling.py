@@ -30,8 +30,8 @@ def cancel(
 ) -> int:
     """Cancel your open requests to agents.
 
-    Cancels your chats without an answer. With PARTICIPANT also its running turn for someone else. `mew chat` cancels
-    its question at Ctrl-C. Exits with code 3 if there is nothing to cancel.
+    Cancels your unanswered chats. With PARTICIPANT, also cancels a turn that it runs for someone else. `mew chat`
+    cancels its question at Ctrl-C. Exits with code 3 if there is nothing to cancel.
     """
     api = find_gateway(connection)
     if target is not None:

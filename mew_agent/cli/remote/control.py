@@ -209,7 +209,7 @@ def clear(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
 def reset(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Clear a participant's history and close its streams.
 
-    Sends `participant/restart`. Its program keeps running; `mew restart` starts that again and keeps the history.
+    Sends `participant/restart`. Its program keeps running. `mew restart` restarts the program and keeps the history.
     """
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESTART, Restart(reason=reason)))
 

@@ -65,7 +65,7 @@ ProposalArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="PROPOSAL",
-        help="Id of the proposal, its beginning, or who made it (default: the only open one).",
+        help="Id of the proposal or its first characters, or the proposer's id (default: the only open one).",
         autocompletion=complete_proposals,
     ),
 ]
@@ -117,8 +117,8 @@ def approve(
 ) -> int:
     """Approve a proposal: make its request.
 
-    Without an id, it is shown whole first, and a terminal asks for confirmation. Your participant needs the capability
-    for the request. An agent that asks before it compacts names who may decide.
+    Without an id, shows the whole proposal and, in a terminal, asks for confirmation. Your participant needs the
+    capability for the request. The agent's setting `compaction: {approve: ...}` names the approvers of compactions.
     """
     api = find_gateway(connection)
     one = _find(api, proposal)

@@ -30,7 +30,7 @@ _MAX_CHARS: Final = 4_000
 
 
 def show_history(
-    target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
+    target: Annotated[str | None, participant_argument("Show only messages from or to this participant.")] = None,
     *,
     last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
     kind: Annotated[

@@ -39,8 +39,8 @@ def show_status(
 ) -> None:
     """Show each agent's context usage and the requests to you.
 
-    With --watch, --json prints an object in a line for each change. KNOWN says where a figure comes from; `~` marks an
-    estimate, `?` an unknown figure. At a terminal, --watch opens the full-screen application.
+    With --watch, --json prints one object per change. KNOWN says where a figure comes from; `~` marks an estimate, `?`
+    an unknown figure. At a terminal, --watch opens the full-screen application.
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")

@@ -77,12 +77,12 @@ class NewParticipant:
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
     base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None
     api_key_env: Annotated[
-        str | None, option("--api-key-env NAME", "Variable with its API key (default: OPENAI_API_KEY).")
+        str | None, option("--api-key-env NAME", "Environment variable with its API key (default: OPENAI_API_KEY).")
     ] = None
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
     command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
-    role: Annotated[Role | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")] = None
+    role: Annotated[Role | None, option("--role ROLE", "agent, tool, person or observer (default: by type).")] = None
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those of its role).")
     ] = None

@@ -67,15 +67,14 @@ def init(
 ) -> None:
     """Create a space in this folder from a template.
 
-    Writes space.yaml, with a person called by your user name, and programs to `.mew/agents`. Besides the built-in
-    templates, it finds those in ./templates and ~/.mew/templates. In a terminal it asks for missing values; otherwise
-    it uses the environment and the defaults. Secrets stay in the environment. --json is for the list of templates and
-    the description of one.
+    Writes space.yaml, with a person named after you, and programs to `.mew/agents`. Also finds templates in ./templates
+    and ~/.mew/templates. In a terminal, asks for missing values; otherwise uses the environment and the defaults.
+    Secrets stay in the environment. --json requires --list-templates or --template-info.
     """
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
     if template is not None and template_option not in (None, template):
-        raise ConfigError("--template", f"excludes TEMPLATE '{template}'")
+        raise ConfigError("--template", f"cannot be combined with TEMPLATE '{template}'")
     if list_templates:
         _list(templates)
         return

@@ -89,7 +89,7 @@ class StartOptions:
         int | None,
         option(
             "--port, -p PORT",
-            f"Port to listen on; 0 picks a free port (default: {DEFAULT_PORT}, else the next free one of ten).",
+            f"Port to listen on; 0 picks a free port (default: {DEFAULT_PORT}, else one up to {DEFAULT_PORT + 9}).",
             min=0,
             max=65535,
         ),

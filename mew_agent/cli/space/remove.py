@@ -30,7 +30,7 @@ def remove(name: TargetArgument, place: SpaceFileOptions, reason: ReasonOption =
     """Remove a participant from the space.
 
     Takes it out of space.yaml, ends its membership and its token, and stops its program. No restart needed. Its stored
-    conversation stays. A guest that space.yaml does not name loses its membership.
+    conversation stays. For a guest, only ends its membership and token.
     """
     path = space_config_path(place.config, place.folder)
     text = path.read_text(encoding="utf-8")

@@ -37,8 +37,8 @@ def restart(
 ) -> int:
     """Restart the running space, or one participant.
 
-    Programs start with the current settings of space.yaml, even one that has not run yet. A space keeps its address
-    and runs in the background afterwards.
+    Programs start with the current settings of space.yaml. A participant that is not running is started. A space keeps
+    its address and runs in the background afterwards.
     """
     found = find_run(space_dir)
     if found is None:

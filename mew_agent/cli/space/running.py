@@ -82,14 +82,14 @@ def _page_of(who: Identity) -> str:
 def logs(
     name: Annotated[str | None, participant_argument("Program whose log to print (default: all).", "NAME")] = None,
     *,
-    follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
+    follow: Annotated[bool, option("--follow, -f", "Keep running and print new lines.")] = False,
     last: Annotated[int, option("--last, -n N", "Number of lines to print from the end of each log.", min=0)] = 20,
     space_dir: FolderOption = None,
 ) -> None:
     """Print the logs of a space's programs.
 
-    With --follow, --json prints an object in a line for each line. NAME is a participant, `gateway`, `mew` (the process
-    of `mew up`) or `system:model` (the model server).
+    With --follow, --json prints one object per line. NAME is a participant, `gateway`, `mew` (the process of `mew up`)
+    or `system:model` (the model server).
     """
     folder = _log_folder(space_dir)
     readers = [_LogReader(path, last) for path in _logs_in(folder, name)]
@@ -120,8 +120,8 @@ def down(
 ) -> None:
     """Stop the running space of this folder.
 
-    Stops everything that `mew up` started. With --drain, stops a gateway on this machine when other gateways serve its
-    space, and returns when it has ended.
+    Stops everything that `mew up` started. With --drain, stops one gateway on this machine while others keep serving
+    its space.
     """
     del force  # what does not stop in time is killed in any case
     if drain:

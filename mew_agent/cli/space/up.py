@@ -66,8 +66,8 @@ def up(
 ) -> int:
     """Start a space: its gateway and its participants.
 
-    Starts every participant with `auto_start`; Ctrl-C stops them all. An agent whose `base_url` names a
-    built-in model needs no provider, so you can try things out. --json requires --detach.
+    Starts every participant with `auto_start`; Ctrl-C stops them all. An agent whose `base_url` names a built-in model
+    needs no provider. --json requires --detach.
     """
     if sys.platform == "win32":
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")

@@ -48,15 +48,15 @@ def history(
     *,
     as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
     minutes: Annotated[
-        int | None, option("--minutes N", "Minutes that the figures go back (default: 60).", min=1, max=MAX_MINUTES)
+        int | None, option("--minutes N", "Minutes of figures to print (default: 60).", min=1, max=MAX_MINUTES)
     ] = None,
     request: TargetedRequest,
 ) -> None:
     """List a participant's compactions.
 
     Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
-    `forget`, a `clear` and an undo are listed too. If the participant is away or keeps no list, and with `--csv`,
-    shows what the gateway recorded.
+    `forget`, a `clear` and an undo are listed too. Uses the gateway's records with `--csv`, or if the participant is
+    away or keeps no list.
     """
     if as_csv:
         terminal.print_lines(csv_lines(_recorded(request, minutes or 60)))
@@ -133,7 +133,7 @@ def undo(
 ) -> int:
     """Undo a compaction and restore the removed messages.
 
-    Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
+    Waits until a running model call has ended. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.
     """
     done = request.ask(Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
@@ -148,8 +148,8 @@ def recall(
 ) -> int:
     """Search removed messages of a participant's context.
 
-    Prints an extract of each message with all the words, best match first; if there is none, of messages with any of
-    them. Exits with code 3 if nothing matches.
+    Prints extracts of the messages with all the words, best match first. If no message has all, prints those with any.
+    Exits with code 3 if nothing matches.
     """
     wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
     done = request.ask(wanted, kinds.PARTICIPANT_RECALL, RecallDone)

@@ -59,7 +59,7 @@ def demo(
     """Watch two agents fill up and compact; needs no key.
 
     Takes less than a minute. With OPENAI_API_KEY or OPENAI_BASE_URL set, it uses that model instead of the rehearsal
-    model. With --json, prints an event in a line.
+    model. With --json, prints one event per line.
     """
     if local:
         _check_local_model()

@@ -27,7 +27,7 @@ def meter(
     """Report the context of an agent by relaying its model calls.
 
     The agent uses the printed URL in place of its model server. Requests and responses pass unchanged; API keys and
-    texts are neither stored nor logged. With --json, a line for each call says whether it counts.
+    texts are neither stored nor logged. With --json, prints one line per call that says whether it counts.
     """
     from mew_agent.participant.participant import Participant
     from mew_agent.parts.meter.meter import run_meter

@@ -41,7 +41,7 @@ def invite(
 ) -> None:
     """Invite a participant into the running space and print its token.
 
-    Your participant needs the capability `space/invite`, and what it gives. The invitation holds until `mew agent
+    Your participant needs `space/invite` and every capability that it gives. The invitation lasts until `mew agent
     remove`. `mew agent add` writes a participant to space.yaml and starts its program.
     """
     if (problem := new_id_problem(name)) is not None:
@@ -118,13 +118,13 @@ def revoke(
     change: CapabilityChange,
     *,
     keep_passed_on: Annotated[
-        bool, option("--keep-passed-on", "Let others keep what the participant passed on to them.")
+        bool, option("--keep-passed-on", "Do not revoke what the participant passed on.")
     ] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Revoke capabilities granted to a participant.
 
-    What the participant passed on ends as well. Capabilities from space.yaml or an invitation stay.
+    Also revokes what the participant passed on to others. Capabilities from space.yaml or an invitation stay.
     """
     api, recipient = find_gateway(connection), change.recipient
     check_known(api, api.board(), recipient)
@@ -133,7 +133,8 @@ def revoke(
     ended = answer.get("ended") or []
     if not answer.get("revoked") and not ended:
         raise ConfigError(
-            recipient, f"was not granted {notes.rights(patterns)}; to remove what space.yaml gives, edit space.yaml"
+            recipient,
+            f"has no grant for {notes.rights(patterns)}; to remove capabilities of space.yaml, edit that file",
         )
     outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
     terminal.print_outcome(f"{recipient}: {notes.rights(patterns)} revoked", outcome)

@@ -21,7 +21,7 @@ _PINNED_TEXT_CELLS: Final = 100
 def pin(
     request: TargetedRequest,
     words_typed: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Text to pin (default: list what is pinned).")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Text to pin (default: list the pins).")
     ] = None,
 ) -> int:
     """Keep a text in every prompt of an agent, or list its pins.

@@ -42,8 +42,8 @@ def receipt(
 ) -> int:
     """Show the read receipts of a message.
 
-    Asks each agent that the message is for. Prints one object for each with `--json`. Exits with code 3 if no model has
-    read it.
+    Asks each agent that the message is addressed to. --json prints one object per agent. Exits with code 3 if no model
+    has read it.
     """
     api = find_gateway(connection)
     found, position = _find(api, message)

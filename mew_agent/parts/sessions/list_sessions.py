@@ -35,17 +35,14 @@ def sessions(
     *,
     as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     last: Annotated[int | None, option("--last, -n N", "Print only the newest N items (default: all).", min=1)] = None,
-    days: Annotated[
-        float | None, option("--prune-days N", "Remove what is older than N days instead.", min=0.0)
-    ] = None,
+    days: Annotated[float | None, option("--prune-days N", "Prune items older than N days instead.", min=0.0)] = None,
     space_dir: FolderOption = None,
 ) -> None:
     """List, print or prune stored conversations.
 
-    The list has the items in context, those that a compaction removed, the model calls, the chats without an answer,
-    and the size. A conversation is printed oldest first, with what a compaction removed. Pruning, of AGENT or of all,
-    removes only what is no longer in the context, and records of model calls. Stop the agents first, or it may have to
-    wait.
+    Lists items in context, items that compactions removed, model calls, unanswered chats and the size. Prints a
+    conversation oldest first, with the removed items. Prunes only removed items and records of model calls, of AGENT or
+    of all. Stop the agents before you prune: a running agent can delay it.
     """
     if days is not None:
         _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], StoreLimits(days))

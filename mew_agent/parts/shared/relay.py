@@ -83,7 +83,9 @@ def checked_upstream(url: str) -> str:
     """Return the URL of a model server, with or without `/v1`. Raises `ConfigError`."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigError("--upstream", f"{url!r} is not the address of a model server", "https://api.openai.com/v1")
+        raise ConfigError(
+            "--upstream", f"{url!r} is not the URL of a model server", "such as https://api.openai.com/v1"
+        )
     if parts.username is not None or parts.password is not None:
         raise ConfigError("--upstream", "contains a password", "a URL without one; the agent sends its own API key")
     return url.rstrip("/")

@@ -107,9 +107,9 @@ def token(
     """Print, create, replace or revoke a token; without a participant, list the tokens.
 
     A missing token is created. Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new
-    token at once. With --replace and --expires a new token replaces the old one, which stops working at once, as it
-    does with --revoke: a running space closes the connections of its holder. Restart the programs that use the old
-    token. `mew invite` invites a participant that is not in space.yaml.
+    token at once. After --replace, --expires or --revoke the old token stops working at once, and a running space
+    closes its holder's connections. Restart the programs that use the old token. `mew invite` invites a participant
+    that is not in space.yaml.
     """
     OUTPUT.is_json |= new.output == "json"
     if replace and revoke:

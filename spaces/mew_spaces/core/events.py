@@ -166,11 +166,11 @@ def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
     try:
         version, gateway, number, at, seed = from_json(head)
         if not all(map(_is_field, (version, gateway, number, at), ("number",) * 4)) or version != RULES_VERSION:
-            raise ValueError("a batch of other rules")
+            raise ValueError("the batch has another rules version")
         header = BatchHeader(gateway, number, EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
         return header, list(_decode_events(rest))
     except (TypeError, KeyError, OverflowError, ValueError) as error:
-        raise ValueError("a batch of other rules, or in another form") from error
+        raise ValueError("the batch has another rules version or form") from error
 
 
 def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
@@ -181,7 +181,7 @@ def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
         start = end + 1
         fields = _FIELDS[name]
         if len(values) != len(fields) or not all(map(_is_field, values, fields)):
-            raise ValueError("an event in another form")
+            raise ValueError("an event has an unknown form")
         if name == "send":
             *others, size = values
             content = data[start : start + size]

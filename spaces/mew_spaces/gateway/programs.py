@@ -64,7 +64,7 @@ class NewProgram(BaseModel):
     @model_validator(mode="after")
     def _check_program(self) -> Self:
         if (self.type is None) != (self.value is None):
-            raise ValueError("'type' and 'value' need each other")
+            raise ValueError("'type' and 'value' must be given together")
         if self.type is not None and (self.like or self.model or self.system_prompt):
             raise ValueError("'like', 'model' and 'system_prompt' are for an agent without 'type'")
         return self

@@ -374,7 +374,7 @@ async def test_a_summary_no_smaller_than_what_it_replaces_is_refused() -> None:
 
     plan = driver.planned()
     apply_plan(plan, await write_summary(plan, driver.tracker, reports_thrice_the_size), driver.tracker, trigger="t")
-    assert "did not shrink anything" in problem_of_summary(driver)
+    assert "is no smaller than its messages" in problem_of_summary(driver)
 
 
 # -- nothing changes on failure ----------------------------------------------------------------------------

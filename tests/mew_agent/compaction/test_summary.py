@@ -153,7 +153,7 @@ def test_a_summary_that_ran_out_of_room_loses_its_unfinished_line() -> None:
     assert accepted("## Goal\nFrames are small.\nThey must not be lar", finish="length") == (
         "## Goal\nFrames are small."
     )
-    with pytest.raises(RejectedSummary, match="ends in the middle"):
+    with pytest.raises(RejectedSummary, match="cut off"):
         accepted("only one line, unfin", finish="length")
 
 

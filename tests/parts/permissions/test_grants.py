@@ -41,7 +41,7 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
         assert (revoked.code, revoked.out) == (0, "guest: mcp/* revoked\n")
         again = await mew("revoke", "guest", "chat", *seat(gateway))
         assert again.code == 2
-        assert "was not granted chat; to remove what space.yaml gives, edit space.yaml" in again.err
+        assert "has no grant for chat; to remove capabilities of space.yaml, edit that file" in again.err
 
 
 async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> None:
@@ -69,8 +69,7 @@ async def test_a_kind_that_the_protocol_does_not_have_is_a_warning(gateway: Runn
         granted = await mew("grant", "guest", "chatt", "mcp/*", "program/log", *seat(gateway))
         assert granted.code == 0
         assert granted.err == (
-            "mew: the protocol has no kind 'chatt' (did you mean 'chat'?);"
-            " only programs that send this kind themselves can use it\n"
+            "mew: the protocol has no kind 'chatt' (did you mean 'chat'?); only your own programs can send it\n"
         )
     history = await mew("history", "--kind", "nonsense", *seat(gateway))
     assert history.err.startswith("mew: the protocol has no kind 'nonsense'; only")

@@ -145,8 +145,8 @@ HOSTILE: tuple[tuple[dict[str, object], str], ...] = (
     (server("https://x.example/a\nb"), "value: "),
     ({"type": "agent", "value": "x"}, "type: expected one of "),
     ({"type": "command", "value": "x"}, "type: expected one of "),
-    ({"type": "mcp_server"}, "'type' and 'value' need each other"),
-    ({"value": "x"}, "'type' and 'value' need each other"),
+    ({"type": "mcp_server"}, "'type' and 'value' must be given together"),
+    ({"value": "x"}, "'type' and 'value' must be given together"),
     ({**server("https://x.example/"), "like": "coder"}, "are for an agent without 'type'"),
     ({**server("https://x.example/"), "headers": {"a": "b"}}, "unknown key 'headers'"),
 )

@@ -250,7 +250,7 @@ class JetStreamBackplane(Backplane):
 
     async def publish(self, data: bytes) -> None:
         if len(data) > self.max_frame_bytes:
-            raise BackplaneRefused(f"a frame of {len(data)} bytes is larger than the {self.max_frame_bytes} of NATS")
+            raise BackplaneRefused(f"a frame of {len(data)} bytes exceeds the {self.max_frame_bytes} that NATS accepts")
         await self._link.publish(self._frame_subject, data)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
@@ -399,7 +399,7 @@ async def connect_jetstream(
     async def prepare() -> None:
         if link.max_payload < _MIN_PAYLOAD:
             problem = f"max_payload of the NATS server is {link.max_payload} bytes"
-            raise BackplaneRefused(f"{problem}; raise it to {_MIN_PAYLOAD} or more, better 8 MB")
+            raise BackplaneRefused(f"{problem}; raise it to at least {_MIN_PAYLOAD} (recommended: 8 MB)")
         for config in configs:
             await link.call(partial(_ensure_stream, config=config))
 

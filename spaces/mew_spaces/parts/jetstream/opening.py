@@ -108,7 +108,7 @@ class _SharedServer:
                 self.address = ""  # another program may use that port now
                 await anyio.to_thread.run_sync(self._start)
             return
-        raise BackplaneRefused(f"{self._folder}: another gateway holds this folder, but no NATS server answers there")
+        raise BackplaneRefused(f"{self._folder}: another gateway uses this folder, but its NATS server does not answer")
 
     async def keep_running(self) -> None:
         """Start the server again when it ends, and also when the gateway ends that runs it."""

@@ -332,7 +332,7 @@ def _read_snapshot(packed: bytes) -> ReplicaSnapshot:
     unpacked = zlib.decompressobj()
     content = unpacked.decompress(packed, MAX_SNAPSHOT_BYTES)
     if unpacked.unconsumed_tail or not unpacked.eof:
-        raise ValueError("not a whole snapshot")
+        raise ValueError("the snapshot is incomplete")
     return ReplicaSnapshot.model_validate_json(content)
 
 

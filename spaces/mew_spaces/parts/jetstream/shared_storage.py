@@ -242,7 +242,7 @@ class SharedStorage:
         """Return the state of a space that no gateway has shared so far: that of a gateway alone, if there was one."""
         host = self._host
         if self._former.is_held:
-            raise BackplaneUnavailable("another gateway of this folder begins the space")
+            raise BackplaneUnavailable("another gateway of this folder is creating the space")
         if self._has_begun:  # everything was lost there: members learn that the history has a gap
             held = self._space.state
             kept = SpaceState(invited=held.invited, removed=held.removed, grants=held.grants, pauses=held.pauses)

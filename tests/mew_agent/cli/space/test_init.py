@@ -173,7 +173,7 @@ async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
     assert (await mew("init", "--template", "demo")).code == 0
     assert (tmp_path / "space.yaml").exists()
     both = await mew("init", "demo", "--template", "coder-agent", "--force")
-    assert (both.code, both.err) == (2, "mew: --template: excludes TEMPLATE 'demo'\n")
+    assert (both.code, both.err) == (2, "mew: --template: cannot be combined with TEMPLATE 'demo'\n")
 
 
 @pytest.mark.part("templates")

@@ -495,7 +495,7 @@ def test_a_misspelled_kind_of_a_capability_is_a_warning(tmp_path: Path) -> None:
     (warning,) = warnings_about(load_space(path), path)
     assert warning == (
         f"{path}:3:45: participants.bob.capabilities.1: the protocol has no kind 'caht' (did you mean 'chat'?);"
-        " only programs that send this kind themselves can use it"
+        " only your own programs can send it"
     )
 
 
