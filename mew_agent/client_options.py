@@ -1,6 +1,6 @@
-"""How HTTP clients of other servers connect: the certificates that they trust, and proxies.
+"""Connection settings of HTTP clients for other servers: trusted certificates and proxies.
 
-The gateway has settings of its own for this: `mew_agent.certificates`.
+Clients of the gateway use `mew_agent.certificates` instead.
 """
 
 import ssl
@@ -21,7 +21,7 @@ class ClientOptions(TypedDict):
 
 
 def client_options(url: str) -> ClientOptions:
-    """Return how to connect to a server. One on this machine is reached without the proxy of the environment.
+    """Return the connection settings for a server. A server on this machine needs no proxy.
 
     Plain HTTP on this machine needs no certificates.
     """

@@ -1,4 +1,4 @@
-"""`mew`: the command line, and the one place where an error becomes a line of text and an exit code."""
+"""`mew`: the command line. Turns errors into a line of text and an exit code."""
 
 import os
 import sys
@@ -74,13 +74,13 @@ def _start(
 
 
 def _is_running(folder: Path) -> bool:
-    """Return True if the files of this folder name a running space."""
+    """Return True if the files of this folder describe a running space."""
     run_file = folder / ".mew" / "run.json"
     return run_file.exists() and not _has_ended(run_file)
 
 
 def _next_step(folder: Path) -> str:
-    """Return the command to type next in this folder. Only looks at files, because it must be quick."""
+    """Return the command to type next in this folder. Reads files only, to be fast."""
     run_file = folder / ".mew" / "run.json"
     if run_file.exists():
         if _has_ended(run_file):
@@ -92,7 +92,7 @@ def _next_step(folder: Path) -> str:
 
 
 def _has_ended(run_file: Path) -> bool:
-    """Return True if the gateway of a run file has ended. If another process reused its id, it seems to run."""
+    """Return True if the gateway of a run file has ended. If another process has its id, it seems to run."""
     import json
 
     if sys.platform == "win32":  # `os.kill` with 0 sends a signal there

@@ -1,1 +1,1 @@
-"""Compaction: plan it, have the removed part summarised, and apply the plan."""
+"""Compactions: plans, summaries of the removed parts, and the changes of the context."""

@@ -1,6 +1,6 @@
-"""[pure] A compaction that a participant may have to approve, and the decision about it.
+"""[pure] A compaction that may need a participant's approval, and the decision about it.
 
-Does not know who may decide, nor how it is asked; a part does that.
+A part chooses the approvers and asks them.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class ApprovedCompaction(BaseModel):
 class CompactionDecision:
     """The decision about a proposal: approved or rejected, the participant, and the reason.
 
-    `target_tokens` and `proposed` are those of an approved one; None: as the policy or the requester wants it.
+    `target_tokens` and `proposed` belong to an approved one; None: as the policy or the requester wants it.
     """
 
     outcome: Literal["approved", "rejected", "unanswered", "urgent", "dropped"]
@@ -63,11 +63,11 @@ class CompactionDecision:
 
     @property
     def sentence(self) -> str:
-        """The decision as reports and answers show it."""
+        """The decision as a sentence, for reports and answers."""
         return f"{self.outcome} by {self.text}" if self.outcome in ("approved", "rejected") else self.text
 
     def plan_for(self, history: History) -> CompactionPlan | None:
-        """Return the plan that was approved; None if another target was chosen or the history is another one."""
+        """Return the approved plan; None if the approver chose another target or the history has changed."""
         proposed = self.proposed
         if proposed is None or self.target_tokens is not None or proposed.revision != history.revision:
             return None

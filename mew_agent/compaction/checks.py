@@ -1,4 +1,4 @@
-"""[pure] Checks that a text by a model is a summary of these messages."""
+"""[pure] Checks that a model's text is a summary of these messages."""
 
 import re
 from collections import Counter
@@ -37,7 +37,7 @@ _CITATION_AT_END = re.compile(r"(?<!\s)\s*\[[^\[\]\n]{1,512}\]\.?$")
 
 @dataclass(frozen=True, slots=True)
 class SummarySource:
-    """Sources of a summary: the messages, the text of the previous summary, and all facts."""
+    """The sources of a summary: the messages, the previous summary, and all facts."""
 
     items: Sequence[Item]
     previous_text: str
@@ -52,20 +52,20 @@ class SummarySource:
 
     @property
     def names(self) -> set[str | None]:
-        """The ids for citations of messages and facts in a summary."""
+        """The ids that a summary may cite: of messages and facts."""
         items = {name for item in self.items for name in (item.id, item.envelope_id)}
         return items | {fact.source for fact in self.facts}
 
     @property
     def statements(self) -> list[str]:
-        """The texts of users, and the summary before."""
+        """The texts of users and the previous summary."""
         said = [item.content for item in self.items if item.role == "user"]
         facts = [fact.text for fact in self.facts if fact.by is not None]
         return [*said, *facts, self.previous_text]
 
 
 class _Text:
-    """A candidate for a summary, with the words and names that the checks compare."""
+    """A candidate summary, with the words and names that the checks compare."""
 
     def __init__(self, text: str, headings: Sequence[str], source: SummarySource) -> None:
         self.text, self.expected_headings, self.source = text, headings, source
@@ -150,7 +150,7 @@ def _false_quote(read: _Text) -> str | None:
 
 
 def _claim_without_source(read: _Text) -> str | None:
-    """Reject a line about a user's question that has no citation and matches no message."""
+    """Return the problem with a line about a user's question that has no citation and matches no message."""
     claims = [line for line in read.body.splitlines() if language.CLAIM.search(line)]
     if not claims:
         return None

@@ -76,15 +76,15 @@ async def write_summary(
 ) -> Summary | None:
     """Write the summary that a plan needs; None if it needs none.
 
-    `conversation` is the request that sends everything up to the last item that leaves; the first attempt is that
-    request with one message more, so that a provider that caches prompts reads only that message. Without it, if that
-    would not fit, and for a second attempt, the request is a transcript.
+    `conversation` is the request with everything up to the last item that leaves. The first attempt adds one message to
+    it, so that a provider with a prompt cache reads only that message. Without `conversation`, if it would not fit, or
+    for a second attempt, the request is a transcript.
 
     All calls together take at most `timeout_seconds`, plus 1 second for each `TOKENS_PER_SECOND` tokens that the
-    summary replaces. If the model writes no acceptable summary in that time, the extract takes its place, unless
-    `may_extract` is off. Raises `RejectedSummary` or a `ModelError` if there is neither. A transcript that is
-    too long for one call is summarised in pieces; `piece_started` is called before each. With `may_recall`, the model
-    has the tool `recall`, and the summary says by which words it finds the facts that had no room.
+    summary replaces. If the model writes no acceptable summary in that time, the extract replaces it, unless
+    `may_extract` is off. Raises `RejectedSummary` or a `ModelError` without either. A transcript that is too long for
+    one call is summarised in pieces; `piece_started` is called before each. With `may_recall`, the model has the tool
+    `recall`, and the summary lists words that find the omitted facts.
     """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
@@ -129,7 +129,7 @@ def apply_plan(
 ) -> CompactionResult:
     """Apply a plan: clear tool results, remove items, and set the summary in their place.
 
-    `count` counts a short text if it can, `counted` is what the server counted for the whole plan.
+    `count` counts a short text if it can. `counted` is the server's count for the whole plan.
     """
     history, next_before = tracker.history, tracker.ledger.projected_tokens
     was_measured = tracker.measurement.includes(max((*plan.stub_seqs, *(plan.evict or ()))))
@@ -154,9 +154,9 @@ def apply_plan(
 
 
 def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
-    """Return the cached tokens that the last call read and the next one cannot, before a plan is applied.
+    """Return how many cached tokens of the last call the next one cannot use once a plan is applied.
 
-    None if that call reported no cached tokens, or none of its report counts any more.
+    None if that call reported no cached tokens, or its report is no longer valid.
     """
     usage = tracker.measurement.usage
     if tracker.measurement.basis != "reported" or usage is None or usage.cached_tokens is None:
@@ -196,9 +196,9 @@ class _SummaryWriter:
     async def close(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
     ) -> Summary | str | None:
-        """Summarise a conversation up to the last item that leaves, with one more message at its end.
+        """Summarise a conversation up to the last item that leaves, by adding one message to it.
 
-        Returns why not if the summary is refused; None if the request does not fit.
+        Returns the problem with a refused summary; None if the request does not fit.
         """
         closing = ClosingRequest(items, self._budget_tokens)
         ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
@@ -220,7 +220,7 @@ class _SummaryWriter:
     async def extracted(
         self, items: Sequence[Item], previous: Summary | None, problem: ModelError | RejectedSummary
     ) -> Summary:
-        """Return an extract in place of a summary by a model. Raises `problem` if there is nothing to extract."""
+        """Return an extract instead of a model's summary. Raises `problem` if there is nothing to extract."""
         facts = await anyio.to_thread.run_sync(lambda: extract(items, previous.facts if previous else ()))
         summary = self.completed("", facts, items, previous)
         if not summary.text:
@@ -239,9 +239,9 @@ class _SummaryWriter:
     async def read_transcript(
         self, items: Sequence[Item], previous: Summary | None, problem: str | None = None
     ) -> Summary:
-        """Summarise a transcript of at least one item in parts that fit, each together with the summary so far.
+        """Summarise a transcript of at least one item in parts, each with the summary so far.
 
-        `problem` says why a first attempt was refused; there is no third one.
+        `problem` is the reason of a first refusal; there is no third attempt.
         """
         window_tokens, budget_tokens = self._tracker.window.max_tokens, self._budget_tokens
         room = self._room(window_tokens)
@@ -281,7 +281,7 @@ class _SummaryWriter:
                 raise RejectedSummary("the model's summary leaves no room for the rest of the history")
 
     def completed(self, text: str, found: Extract, items: Sequence[Item], previous: Summary | None) -> Summary:
-        """Return a model's text, completed from the extract; an empty text gives the extract alone."""
+        """Complete a model's text from the extract; an empty text returns the extract alone."""
         return completed_summary(
             text,
             found,
@@ -294,7 +294,7 @@ class _SummaryWriter:
         )
 
     def _accepted(self, reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:
-        """Return the summary that a reply becomes. Raises `RejectedSummary` if the reply is not a summary."""
+        """Turn a reply into a summary. Raises `RejectedSummary` if the reply is not one."""
         found = extract(items, previous.facts if previous else ())
         text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
         problem = problem_of(text, SECTIONS, SummarySource(items, previous.text if previous else "", found.facts))
@@ -315,7 +315,7 @@ class _SummaryWriter:
         return self._tracker.ledger.calibration.project(features(text), messages)
 
     def _room(self, window_tokens: int) -> int:
-        """Return the tokens that a window leaves for the material of a summary."""
+        """Return the tokens that a window leaves for a summary's material."""
         numerator, denominator = INPUT_SHARE
         instructions = sum(self._project(one.content) for one in summary_messages((), None, self._budget_tokens))
         return (window_tokens - self._budget_tokens - instructions) * numerator // denominator
@@ -323,7 +323,7 @@ class _SummaryWriter:
     def _next_part(
         self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int
     ) -> tuple[list[Item], int]:
-        """Return as many items as fit, at least one, and their size with the summary. Clips a single long item."""
+        """Return the next items that fit (at least one), and their size with the summary. Clips a single long item."""
         used = self._project(summary.text) if summary else 0
         part: list[Item] = []
         for item, cost in rest:
@@ -336,7 +336,7 @@ class _SummaryWriter:
         return part, used
 
     def _pieces(self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int) -> int:
-        """Return the number of calls that the rest takes, if every summary on the way is as long as it may be."""
+        """Return the number of calls for the rest, if each summary on the way has its largest size."""
         pieces, is_first = 1, True
         used = self._project(summary.text) if summary else 0
         for _, cost in rest:
@@ -346,7 +346,7 @@ class _SummaryWriter:
         return pieces
 
     def _clipped_to(self, item: Item, cost_tokens: int, room_tokens: int) -> tuple[Item, int]:
-        """Clip an item until its projected size fits. One step may not do: its ends may be denser."""
+        """Clip an item until its projected size fits. This may take several steps, because its ends may be denser."""
         short, cost, chars = item, cost_tokens, len(transcript_entry(item))
         while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
             chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
@@ -364,7 +364,7 @@ def _refuse_growth(summary: Summary, replaced_tokens: int, tracker: Tracker) -> 
 
 
 def _combined(outcomes: Sequence[CutOutcome]) -> CutOutcome:
-    """Return the outcome of clearing results and of evicting turns together; a basis that differs becomes projected."""
+    """Combine the outcomes of clearing results and evicting turns. If their bases differ, the basis is projected."""
     if len(outcomes) == 1:
         return outcomes[0]
     cleared, evicted = outcomes

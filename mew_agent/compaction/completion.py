@@ -1,6 +1,6 @@
-"""[pure] The summary made of a model's text and the extract: sentences by their worth, as many as the budget allows.
+"""[pure] Builds a summary from a model's text and the extract: the most valuable sentences that fit into the budget.
 
-Does not know models, nor how tokens are counted.
+Does not know models or token counting.
 """
 
 import re
@@ -57,13 +57,12 @@ def completed_summary(
     staying: Sequence[Item] = (),
     may_recall: bool = True,
 ) -> Summary:
-    """Complete a model's text from the extract; an empty text gives the extract alone, labelled so.
+    """Complete a model's text from the extract; an empty text returns the labelled extract alone.
 
-    Rules and preferences come first, word for word; then the model's own lines without values that have changed; then
-    the other facts by their worth. Strong facts may take up to half of the room of the model's lines. All within the
-    budget; `size` projects the tokens of a text. Facts that their author states word for word in the messages that
-    stay, `staying`, need no line. With `may_recall`, the last line names words by which the tool `recall` finds the
-    facts that had no room.
+    Rules and preferences come first, word for word. The model's own lines follow, without outdated values, then the
+    other facts by worth. Strong facts may take up to half of the room of the model's lines. `size` projects the tokens
+    of a text. A fact needs no line if its author states it in the remaining messages, `staying`. With `may_recall`, the
+    last line lists words with which the tool `recall` finds the omitted facts.
     """
     binding, strong, weak = _ranked(found.facts)
     before = previous.left_out if previous else ()
@@ -94,7 +93,7 @@ def completed_summary(
 
 
 def _ranked(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact], list[Fact]]:
-    """Return the binding facts, the other strong ones, and the weak ones, each by their worth."""
+    """Return the binding, the other strong, and the weak facts, each sorted by worth."""
     binding: list[Fact] = []
     strong: list[Fact] = []
     weak: list[Fact] = []
@@ -106,9 +105,9 @@ def _ranked(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact], list[Fact]]:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How facts are written. Ids are long: where they would push facts out, only the stored facts keep their sources.
+    """The form of facts. Ids are long: if they leave no room for facts, only the stored facts keep their sources.
 
-    With `person`, its lines need no name: they begin with another mark than those of the agent and the model.
+    Lines of the only `person` have a mark of their own instead of a name.
     """
 
     is_citing: bool = False
@@ -151,7 +150,7 @@ class _Draft:
         self._note, self._note_tokens = "", 0
 
     def _style_for(self, facts: Sequence[Fact], *, is_short: bool) -> "_Style":
-        """Return the fullest style that fits all facts, else the shortest one; with `is_short`, the shortest."""
+        """Return the most detailed style that fits all facts, else the shortest; with `is_short`, the shortest."""
         people = {fact.by for fact in facts if fact.by}
         styles = [_Style(is_citing=True), _Style()]
         styles += [_Style(person=person) for person in people if len(people) == 1]
@@ -163,13 +162,13 @@ class _Draft:
         return sum(self._size(style.line(fact)) + 1 for fact in facts)
 
     def reserve_note(self, facts: Sequence[Fact], before: Sequence[str]) -> None:
-        """Reserve room for the note of omissions, if there are any or not all of these facts fit."""
+        """Reserve room for the note about omissions, if facts were or will be omitted."""
         if before or self._cost(facts) > self.room:
             self._note_tokens = max(0, min(self._size(RECALL_NOTE) + self.room // _NOTE_PART, self.room // 2))
             self.room -= self._note_tokens
 
     def add(self, section: str, line: str) -> bool:
-        """Add a line if there is room for it. Returns whether it is there."""
+        """Add a line if there is room for it. Returns whether the line was added."""
         lines = self._sections.get(section)
         cost = self._size(line) + 1 + (self._size(f"## {section}") + 1 if lines is None else 0)
         if cost > self.room:
@@ -194,7 +193,7 @@ class _Draft:
                 self._left.append(fact)
 
     def add_own_lines(self, lines: Iterable[Line], strong: Iterable[Fact]) -> None:
-        """Add the model's own lines. Half of the room is reserved for the strong facts that they do not state."""
+        """Add the model's own lines. Half of the room is reserved for strong facts that these lines do not state."""
         lines = list(lines)
         own_text = "\n".join(line for _, line in lines)
         lacking = (fact for fact in strong if not _is_said(fact, own_text, own_text.splitlines(), ()))
@@ -209,12 +208,12 @@ class _Draft:
         self.room += reserved
 
     def add_lines(self, lines: Iterable[Line]) -> None:
-        """Add as many of these lines as there is room for."""
+        """Add these lines while there is room."""
         for section, line in lines:
             self.add(section, line)
 
     def add_note(self, before: Sequence[str]) -> tuple[str, ...]:
-        """Add how to find the facts that had no room. Returns the words that find them, and those from `before`."""
+        """Add the note about omitted facts. Returns the words that find them, including those from `before`."""
         stated = self.text
         names = (name for fact in self._left for name in _names_of(fact))
         words = [word for word in dict.fromkeys([*names, *before]) if word not in stated][:_MOST_LEFT_OUT]
@@ -241,7 +240,7 @@ class _Draft:
 
 
 def _names_of(fact: Fact) -> Sequence[str]:
-    """Return the words by which a search finds a fact: its names, or its longest word."""
+    """Return the search words for a fact: its names, or its longest word."""
     return (
         language.identifiers(fact.text)
         or sorted(language.content_words(fact.text), key=lambda one: (-len(one), one))[:1]
@@ -249,7 +248,7 @@ def _names_of(fact: Fact) -> Sequence[str]:
 
 
 def _texts_by_author(items: Iterable[Item]) -> dict[str | None, str]:
-    """Return the texts of each author; None stands for the agent. Results of tools have no author."""
+    """Return the texts of each author; None stands for the agent. Tool results have no author."""
     texts: dict[str | None, str] = {}
     for item in items:
         if item.role != "tool":
@@ -263,14 +262,14 @@ def _cited_ids(text: str, citable: set[str]) -> tuple[str, ...]:
 
 
 def _authors(found: Extract, items: Sequence[Item]) -> frozenset[str]:
-    """Return the names with which a line may begin, as its author."""
+    """Return the author names with which a line may begin."""
     return _ROLES.union((fact.by or "me" for fact in found.facts), (item.name or "me" for item in items))
 
 
 def _lines_of(text: str, found: Extract, items: Sequence[Item]) -> tuple[list[Line], list[Line]]:
-    """Return a model's own lines, and those that only repeat sentences of the messages; each once, with one list mark.
+    """Return a model's own lines, and its lines that only repeat sentences of the messages, each once.
 
-    Lines that repeat facts are left out, because those have a place by their worth; so are values that have changed.
+    Leaves out lines that repeat facts, because facts are placed by worth, and outdated values.
     """
     known = {fact.text for fact in found.facts}.union(language.sentences(EXTRACT_LABEL))
     authors = _authors(found, items)
@@ -324,7 +323,7 @@ class _OldValue:
         self._subject = language.content_words(old.text) & language.content_words(new.text)
 
     def is_stated_in(self, line: str, words: frozenset[str]) -> bool:
-        """Return whether a line still says so."""
+        """Return whether a line still states the old value."""
         if self._old.text in line:
             return self._new.text not in line
         if not self._gone or not self._subject & words:
@@ -344,7 +343,7 @@ def _is_said(fact: Fact, text: str, lines: Sequence[str], own_words: Sequence[fr
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Return the numbers and names that a line must have to tell the same, in lower case; no single digits."""
+    """Return the numbers and names that an equivalent line must contain, in lower case, without single digits."""
     words = (one for one in _WORD.findall(text) if any(map(str.isdigit, one)))
     return frozenset(one.lower() for one in (*words, *language.identifiers(text)) if len(one) > 1)
 

@@ -1,7 +1,7 @@
 """[pure] The facts of a conversation, found without a model, and carried from one summary to the next.
 
-Sentences are kept as written, so an extract is in the conversation's language. Rules, preferences and their withdrawal
-count only if a participant said them: a text that a tool returned gives no orders. Does not know tokens or models.
+Sentences are kept as written, so an extract is in the conversation's language. Only participants can set or withdraw
+rules and preferences, never a tool result. Does not know tokens or models.
 """
 
 import re
@@ -25,14 +25,14 @@ _ROUTINE = 2  # sentences of one shape that are not yet a routine
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Facts in order, and those that a later message replaced or withdrew."""
+    """Facts in order, and the facts that a later message replaced or withdrew."""
 
     facts: tuple[Fact, ...]
     replaced: tuple[tuple[Fact, Fact], ...] = ()  # the old and the new one
 
 
 def extract(items: Sequence[Item], carried: Sequence[Fact] = ()) -> Extract:
-    """Find the facts of these items, and merge them with the facts carried from the previous summary."""
+    """Find the facts of these items, and merge them with the facts of the previous summary."""
     found = _Facts(carried)
     found.note_work(items)
     turns = sorted({item.turn for item in items})[-_LAST_TURNS:]
@@ -42,7 +42,7 @@ def extract(items: Sequence[Item], carried: Sequence[Fact] = ()) -> Extract:
 
 
 def important_names(items: Sequence[Item], facts: Sequence[Fact]) -> list[str]:
-    """Return the identifiers that a summary must not lose: in rules and decisions, or used by several messages."""
+    """Return the identifiers that a summary must keep: those in rules and decisions, and those in several messages."""
     seen: dict[str, int] = {}
     for item in items:
         if item.role != "tool":
@@ -86,7 +86,7 @@ class _Facts:
                 self._discussed.update(language.identifiers(item.own_text))
 
     def read(self, item: Item, *, is_late: bool) -> None:
-        """Add the sentences of one item. `is_late`: it belongs to the newest turns, so its open ends are still open."""
+        """Add the sentences of one item. `is_late`: its turn is among the newest, so its open ends are still open."""
         if item.notice:
             return
         for line in language.whole_lines(item.own_text):
@@ -110,7 +110,7 @@ class _Facts:
         self._add(_fact(kind, sentence, item), is_from_tool=item.role == "tool")
 
     def _is_news(self, sentence: str, shape: str, item: Item) -> bool:
-        """Return whether a plain sentence says something that no sentence before it says."""
+        """Return whether a plain sentence adds something to all earlier sentences."""
         names = set(language.identifiers(sentence))
         if item.role == "tool":
             # Tools return many lines; only those with names that the conversation uses count.
@@ -127,7 +127,7 @@ class _Facts:
         return is_new or bool(language.NEGATION.search(sentence))
 
     def _is_open_request(self, sentence: str, names: set[str], item: Item) -> bool:
-        """Return whether a user's sentence says enough to keep, and asks for nothing that the same turn did."""
+        """Return whether a user's sentence has enough content, and requests nothing that the same turn did."""
         is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
         if is_done and language.REQUEST.match(sentence):
             return False
@@ -147,12 +147,12 @@ class _Facts:
         return Extract(tuple(map(self._with_worth, self._kept.values())), tuple(self._replaced))
 
     def _drop(self, kind: FactKind, which: slice) -> None:
-        """Drop the facts of a kind that the slice selects."""
+        """Drop the facts of a kind in this slice."""
         for fact in [fact for fact in self._kept.values() if fact.kind == kind][which]:
             del self._kept[fact.text]
 
     def _with_worth(self, fact: Fact) -> Fact:
-        """Return a fact with its worth after all repeats. Rules may be repeated."""
+        """Return a fact with its worth after all repetitions. Rules may be repeated."""
         text = fact.text
         known = worth(text, self._labels.get(text, ""), fact.by) if fact.worth is None else fact.worth
         repeats = self._said[text if key_of(text) else shape_of(text)] - (text not in self._carried)
@@ -198,7 +198,7 @@ class _Facts:
         return next(changed, None) if len(names) > 1 else None
 
     def _withdraw(self, fact: Fact) -> None:
-        """Remove the rules that their author withdraws; the withdrawal itself stays as an instruction."""
+        """Remove the rules that their author withdraws. The withdrawal stays as an instruction."""
         if fact.kind != "rule" or language.WITHDRAWAL.search(fact.text) is None:
             return
         words = language.content_words(language.WITHDRAWAL.sub(" ", fact.text))
@@ -226,7 +226,7 @@ _KINDS: Final[Sequence[tuple[FactKind, re.Pattern[str], Collection[str]]]] = (
 
 
 def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:
-    """Return the kind of a sentence, by its words; None if nothing in it has to be kept."""
+    """Return the kind of a sentence by its words; None if it need not be kept."""
     if language.is_question(sentence):
         return "open" if is_late and role == "user" else None
     for kind, pattern, roles in _KINDS:

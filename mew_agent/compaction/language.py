@@ -3,8 +3,8 @@
 The word lists cover English, German, French, Spanish, Chinese and Japanese. In other languages a sentence is still
 recognised by its identifiers, numbers and question marks, and a text by its script.
 
-The lists are guesses on purpose. A word too many ("may", "only") keeps a sentence that could go. A rule without any of
-them is still a plain sentence of a participant, kept as long as there is room. What must never be lost is pinned.
+The lists are guesses. A superfluous word ("may", "only") keeps a sentence that could go. A rule without a listed word
+is still a plain sentence of a participant, which stays while there is room. Pin texts that must never be lost.
 """
 
 import re
@@ -163,7 +163,7 @@ _STOP_WORDS = frozenset(_MORE_STOP_WORDS.split()).union(*_COMMON_WORDS.values())
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text as written, without list marks. Code and data are left out."""
+    """Yield the sentences and lines of a text as written, without list marks. Leaves out code and data."""
     for piece in _BREAK.split(text):
         sentence = _CONTROL.sub("", _LIST_MARK.sub("", piece.strip())).strip()
         if 4 <= len(sentence) <= MOST_SENTENCE_CHARS and not _MARKUP.match(sentence):
@@ -171,7 +171,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def whole_lines(text: str) -> list[str]:
-    """Return the lines of a text without the marks of cuts, `[...]`, and without the sentences that a cut divided."""
+    """Return the complete lines and sentences of a text that was cut at the marks `[...]`."""
     if CUT_START not in text:
         return text.split("\n")
     kept, is_after_cut = list[str](), False
@@ -187,12 +187,12 @@ def whole_lines(text: str) -> list[str]:
 
 
 def is_question(sentence: str) -> bool:
-    """Return whether a sentence ends as a question."""
+    """Return whether a sentence is a question."""
     return sentence.rstrip("\"')*»」 ").endswith(("?", "？", "؟"))
 
 
 def identifiers(text: str) -> list[str]:
-    """Return the paths, files, URLs, ids, code names, numbers and names within sentences, each once, in order."""
+    """Return the distinct paths, files, URLs, ids, code names, numbers and names in sentences, in order."""
     found = [match.strip("`").rstrip(".,;:") for match in IDENTIFIER.findall(text)]
     names = _NAME.findall(text)
     if names and language_of(text) == "German":
@@ -201,7 +201,7 @@ def identifiers(text: str) -> list[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry meaning, in lower case; pairs of characters in Chinese, Japanese and Korean."""
+    """Return the content words in lower case; for Chinese, Japanese and Korean, pairs of characters."""
     words = {
         word for word in _CONTENT.findall(text.lower()) if word not in _STOP_WORDS and not _EAST_ASIAN.search(word)
     }

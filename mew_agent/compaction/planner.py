@@ -1,7 +1,7 @@
-"""[pure] Plans a compaction: the tool outputs to replace by notes, and the turns to summarise.
+"""[pure] Plans a compaction: tool outputs to replace by notes, and turns to summarise.
 
-A plan never splits a tool call from its result or a turn from its answer, and never touches the system prompt, pins
-or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on.
+A plan never separates a tool call from its result or a turn from its answer, and never touches the system prompt, pins
+or the running turn. The cheapest step comes first: old tool outputs, then whole turns from the oldest on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ Batch = list[Item]
 
 
 class MostTokens(NamedTuple):
-    """Upper bounds in tokens, from the texts alone: of system prompt and tools, and of each item by seq."""
+    """Upper bounds in tokens, computed from texts alone: for system prompt and tools, and for each item by seq."""
 
     fixed: int
     items: Prices
@@ -52,12 +52,12 @@ class CompactionPlan:
     summary_budget_tokens: int  # room for a summary in their place; 0: no summary
 
     def leaving(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that it removes; tool results that leave a note stay."""
+        """Return the items that the plan removes. Tool results that leave a note stay."""
         first, last = self.evict or (0, -1)
         return [item for item in items if first <= item.seq <= last]
 
     def staying(self, items: Iterable[Item]) -> list[Item]:
-        """Return the items that it does not remove."""
+        """Return the items that the plan keeps."""
         first, last = self.evict or (0, -1)
         return [item for item in items if not first <= item.seq <= last]
 
@@ -76,27 +76,27 @@ class _PlanningInput:
 
     @property
     def unprotected(self) -> int:
-        """The number of turns before the newest ones. Newest turns are removed only if all others are not enough."""
+        """The number of turns before the newest ones, which are removed only if the others are not enough."""
         return max(0, len(self.old) - PROTECTED_TURNS)
 
     def after(self, evicted_tokens: int) -> int:
-        """Return the size of the next prompt after an eviction of this size, if a new summary uses its whole budget."""
+        """Return the size of the next prompt after evicting this much, if the new summary uses its whole budget."""
         budget = self.budget(evicted_tokens)
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
 
     def budget(self, evicted_tokens: int) -> int:
-        """Return the room for the summary of an eviction of this size; 0 for no summary."""
+        """Return the summary budget for evicting this much; 0 for no summary."""
         if self.method == "drop_oldest":
             return 0
         return summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
 
     def saving(self, batch: Batch) -> int:
-        """Return the tokens saved by notes in place of these tool results."""
+        """Return the tokens saved by replacing these tool results with notes."""
         return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
     def evicting(self, turns: Sequence[list[Item]]) -> CompactionPlan | NothingToDo:
-        """Return the plan that evicts these turns and nothing else."""
+        """Return the plan that only evicts these turns."""
         items = [item for turn in turns for item in turn]
         if not items:
             return NothingToDo("no_history")
@@ -119,8 +119,8 @@ def plan_compaction(
     """Plan a compaction that removes as little as reaches the target, in time linear in the history's length.
 
     `present_tokens` is the next prompt's size, `summary_tokens` the present summary's part of it, `target_tokens` the
-    size to reach (None: as small as the protected tail allows), `answering_turn` the turn being answered. With `most`
-    the newest turns stay if they cannot be what exceeds the target, whatever the provider reported.
+    size to reach (None: as small as the protected tail allows), `answering_turn` the turn being answered. With `most`,
+    the newest turns stay if their texts alone cannot exceed the target, whatever the provider reported.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return NothingToDo("already_below_target")
@@ -134,7 +134,7 @@ def plan_compaction(
 
 
 def _smallest_plan(inputs: _PlanningInput, target_tokens: int, most: MostTokens | None) -> CompactionPlan | NothingToDo:
-    """Return the plan that removes as little as reaches the target, from the oldest turns if they are enough."""
+    """Return the smallest plan that reaches the target; it keeps the newest turns if the others are enough."""
     old, unprotected = inputs.old, inputs.unprotected
     results = _long_results(inputs) if inputs.method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
@@ -152,14 +152,14 @@ def _smallest_plan(inputs: _PlanningInput, target_tokens: int, most: MostTokens 
 
 
 def _remains_at_most(inputs: _PlanningInput, most: MostTokens) -> int:
-    """Return an upper bound of the next prompt after all of `old` have left, if a summary uses its whole budget."""
+    """Return an upper bound of the next prompt once all `old` turns are gone and a summary uses its whole budget."""
     leaving = [item for turn in inputs.old for item in turn]
     budget = inputs.budget(sum(inputs.prices[item.seq] for item in leaving))
     return most.fixed + budget + sum(most.items[item.seq] for item in inputs.items[len(leaving) :])
 
 
 def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:
-    """Return, for each number of evicted turns, the size with all remaining outputs, and with all of them cleared."""
+    """Return the size after evicting each number of turns: with all remaining outputs, and with all of them cleared."""
     saving = sum(inputs.saving(batch) for batch in results)
     sizes = [(inputs.present_tokens, inputs.present_tokens - saving)]
     waiting, gross = 0, 0
@@ -175,7 +175,9 @@ def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, 
 def _fewest_turns(
     inputs: _PlanningInput, counts: Iterable[int], results: Sequence[Batch], target_tokens: int
 ) -> CompactionPlan | None:
-    """Evict as few turns as reach the target, and clear the oldest remaining outputs as needed; None: not enough."""
+    """Evict the fewest turns that reach the target, and clear the oldest remaining outputs as needed; None if
+    impossible.
+    """
     sizes = _sizes(inputs, results)
     for count in counts:
         bare, cleared = sizes[count]
@@ -185,7 +187,7 @@ def _fewest_turns(
 
 
 def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> CompactionPlan | NothingToDo:
-    """Come as close as possible to a target that is out of reach."""
+    """Come as close as possible to an unreachable target."""
     sizes = _sizes(inputs, results)
     # More evictions are not always smaller: each may need a larger summary.
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
@@ -209,10 +211,10 @@ def _with_notes(
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
-    """Return the room for a summary; 0: none.
+    """Return the token budget of a summary; 0: no summary.
 
-    It is the size of the summary before and half of what leaves, at most a tenth of the window and 2,048 tokens. With
-    less than the summary before, each small compaction would lose facts.
+    It is the size of the previous summary plus half of the removed tokens, at most a tenth of the window and 2,048. A
+    smaller budget than the previous summary would lose facts at each small compaction.
     """
     if evicted_tokens < (1 if summary_tokens else MIN_SUMMARISABLE_TOKENS):
         return 0
@@ -220,7 +222,7 @@ def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_token
 
 
 def _long_results(inputs: _PlanningInput) -> list[Batch]:
-    """Return the tool results longer than the note that would replace them, except those the model has not read yet."""
+    """Return the tool results that are longer than their notes, except those that the model has not read."""
     found: list[Batch] = []
     unread: list[Batch] = []
     for item in inputs.items:
@@ -256,7 +258,8 @@ def plan_forget(
 
 
 def _segments_before(answering_turn: int | None, items: Sequence[Item], *, by_turn: bool) -> list[list[Item]]:
-    """Return the groups of items before the turn being answered that leave together: turns, or as little as may leave.
+    """Return the groups of items that leave together, before the running turn: whole turns, or the smallest possible
+    groups.
 
     A tool call leaves with everything up to its results.
     """
@@ -273,7 +276,7 @@ def _segments_before(answering_turn: int | None, items: Sequence[Item], *, by_tu
 
 
 def _bound_until(items: Sequence[Item]) -> list[int]:
-    """Return, for each position, the position of the last result of the calls made there."""
+    """Return, for each position, where the last result of the calls made there is."""
     until = list(range(len(items)))
     asked_at: dict[str, int] = {}
     for place, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""[pure] The worth of a sentence: how likely it is to matter later, judged by its words and by how often it was said.
+"""[pure] The worth of a sentence: how likely it matters later, judged by its words and its repetitions.
 
 Does not know messages, budgets or models.
 """
@@ -41,7 +41,7 @@ _NOT_IN_KEY = frozenset({"new", "now", "neue", "neuer", "jetzt", "nouveau", "nou
 
 
 def is_at_most(kind: FactKind, other: FactKind) -> bool:
-    """Return whether a kind is as binding as another one, or more."""
+    """Return whether a kind is at least as binding as another."""
     return _WEIGHT[kind] <= _WEIGHT[other]
 
 
@@ -59,26 +59,25 @@ def by_worth(facts: Iterable[Fact]) -> list[Fact]:
 
 
 def is_strong(fact: Fact) -> bool:
-    """Return whether a fact deserves room that a model's own words would otherwise take."""
+    """Return whether a fact deserves room taken from a model's own words."""
     return fact.kind in BINDING or (fact.kind != "done" and _worth_of(fact) >= _STRONG)
 
 
 def shape_of(sentence: str) -> str:
-    """Return a sentence with a mark for each name and number. Routine reports share one shape."""
+    """Return a sentence with placeholders for names and numbers. Routine reports share one shape."""
     return language.IDENTIFIER.sub("#", sentence)
 
 
 def label_of(sentence: str) -> str:
-    """Return the label in capitals at the start of a sentence ("NOTE: "), or "". It counts for the rest of the line."""
+    """Return the label in capitals at the start of a sentence ("NOTE: "), or "". It applies to the rest of the line."""
     match = _LABEL.match(sentence)
     return match[0] if match and match[0].isupper() else ""
 
 
 def worth(sentence: str, label: str, by: str | None) -> int:
-    """Return the worth of a sentence by its words. `by` is the person that said it, None for the agent and its tools.
+    """Return the worth of a sentence by its words. `by` is its author; None for the agent and its tools.
 
-    Of what an agent writes, short statements about the work count more than explanations, and those more than its
-    reports of what it did.
+    For an agent, short statements about the work rank above explanations, and these above reports of its own actions.
     """
     found = bool(key_of(sentence)) + bool(language.NEGATION.search(sentence))
     found += _OF_A_LABEL if label or label_of(sentence) else bool(_LABEL.match(sentence))
@@ -89,7 +88,7 @@ def worth(sentence: str, label: str, by: str | None) -> int:
 
 
 def after_repeats(known: int, repeats: int) -> int:
-    """Return the worth of a sentence by its repetitions; frequent sentences tell little."""
+    """Lower the worth of a sentence by its repetitions: frequent sentences say little."""
     return known - min(repeats, _MOST_LOST)
 
 
@@ -98,7 +97,7 @@ def _worth_of(fact: Fact) -> int:
 
 
 def key_of(sentence: str) -> frozenset[str]:
-    """Return the words of the key in a sentence that sets a short value; empty for other sentences."""
+    """Return the key's words in a sentence that sets a short value; empty for other sentences."""
     match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
     if match is None:
         return frozenset()

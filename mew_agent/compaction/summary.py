@@ -1,6 +1,6 @@
-"""[pure] The request for a summary, and the text of the answer, cleaned. `completion` completes it.
+"""[pure] Builds the request for a summary, and cleans the answer, which `completion` completes.
 
-Does not know transports, nor how tokens are counted.
+Does not know transports or token counting.
 """
 
 import re
@@ -48,7 +48,7 @@ _END_OF_THINKING = "</think>"
 
 @dataclass(eq=False)
 class RejectedSummary(MewAgentError):
-    """A summary that is refused; `reason` says why."""
+    """A refused summary; `reason` says why."""
 
     reason: str
 
@@ -61,7 +61,7 @@ def summary_messages(
 ) -> tuple[Message, ...]:
     """Return the messages of a summary request: instructions, and one transcript of everything to summarise.
 
-    `problem` says what was wrong with a first attempt.
+    `problem` describes the mistake of a first attempt.
     """
     instructions = _instructions(TRANSCRIPT_TASK, budget_tokens)
     if problem is not None:
@@ -72,10 +72,10 @@ def summary_messages(
 
 
 class ClosingRequest:
-    """The message that asks for a summary at the end of a conversation, and the ids of its citations.
+    """The message at the end of a conversation that requests a summary, and the ids for citations.
 
-    The messages before it are those of the conversation itself, so that a provider that caches prompts has read them
-    already. Those have no ids, so the request lists the newest messages of participants with a short one each.
+    The messages before it are the conversation itself, which a provider with a prompt cache has already read. They have
+    no ids, so the request assigns short ids to the newest messages of participants.
     """
 
     def __init__(self, items: Sequence[Item], budget_tokens: int) -> None:
@@ -90,7 +90,7 @@ class ClosingRequest:
         self.message = Message("user", f"{instructions}{sources}")
 
     def with_ids(self, text: str) -> str:
-        """Return a model's text with the true ids in its citations, and without citations of messages not listed."""
+        """Return a model's text with full ids in its citations, without citations of unlisted messages."""
 
         def cited(match: re.Match[str]) -> str:
             ids = [self._ids[short] for short in BETWEEN_CITED.split(match[1]) if short in self._ids]
@@ -109,7 +109,7 @@ def _opening(item: Item) -> str:
 
 
 def transcript_entry(item: Item) -> str:
-    """Return one item as the summariser reads it. Its text cannot close its own tag."""
+    """Return one item in the form for the summariser. Its text cannot close its own tag."""
     author = (
         "system notice" if item.notice else item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
     )
@@ -117,7 +117,7 @@ def transcript_entry(item: Item) -> str:
 
 
 def clipped(item: Item, max_chars: int) -> Item:
-    """Return the item without the middle of its text, and a note of how much is left out. Tool calls become text."""
+    """Return the item without the middle of its text, with a note about the omitted length. Tool calls become text."""
     text = _text_with_calls(item)
     if len(text) <= max_chars:
         return item
@@ -135,7 +135,7 @@ def _without_last_line(text: str) -> str:
 
 
 def cleaned(text: str, finish_reason: str) -> str:
-    """Return a model's answer without thinking, words before the first heading, and an unfinished last line.
+    """Return a model's answer without thinking, text before the first heading, or an unfinished last line.
 
     Raises `RejectedSummary` if nothing is left.
     """
@@ -157,7 +157,7 @@ def cleaned(text: str, finish_reason: str) -> str:
 
 
 def with_true_citations(text: str, items: Sequence[Item], previous: Summary | None) -> str:
-    """Return the text without bracketed ids that have the form of ours but name no summarised message."""
+    """Return the text without bracketed ids of our form that name no summarised message."""
     texts = [*(item.content for item in items), *([previous.text] if previous else [])]
     quoted = {bracket for text in texts for bracket in CITATION.findall(text)}
     citable = citable_ids(items, previous)
@@ -174,12 +174,12 @@ def with_true_citations(text: str, items: Sequence[Item], previous: Summary | No
 
 
 def cited_in(text: str) -> Iterator[str]:
-    """Yield the ids that a text may cite: the texts in brackets, and their parts."""
+    """Yield the ids that a text may cite: texts in brackets, and their parts."""
     return (name for cited in CITATION.findall(text) for name in (cited, *BETWEEN_CITED.split(cited)))
 
 
 def heading_of(line: str) -> str | None:
-    """Return the text of a heading; None if the line is none."""
+    """Return the text of a heading; None for other lines."""
     return line.lstrip("#").strip() if line.startswith("#") else None
 
 

@@ -1,6 +1,6 @@
-"""[pure] Tells how much of each removed message a summary still holds.
+"""[pure] Determines how much of each removed message a summary still contains.
 
-Works for any removed messages and any later summary. Does not know whether the session store finds the rest.
+Works for any removed messages and any later summary. Does not search the session store.
 """
 
 import re
@@ -26,7 +26,7 @@ _END = re.compile(r"[。！？」』]|[.!?;\"'”“»)*]+(?!\w)|\s*[\[\n]")
 
 
 def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]:
-    """Return the trace of each message by its `seq`, in time linear in their text; a summary's length is limited."""
+    """Return the trace of each message by `seq`, in time linear in the text. A summary's length is limited."""
     if summary is None:
         return {item.seq: "absent" for item in removed}
     stated = _Stated(summary.text, summary.cited_ids)
@@ -47,7 +47,7 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
 
 
 class _Stated:
-    """The lines of a summary without headings, searched for sentences."""
+    """The lines of a summary without headings, prepared for searching."""
 
     def __init__(self, text: str, cited_ids: Iterable[str]) -> None:
         lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith(("#", RECALL_NOTE)))
@@ -63,14 +63,14 @@ class _Stated:
         return [language.content_words(line) for line in self._text.splitlines()]
 
     def holds(self, sentence: str) -> bool:
-        """Return whether the sentence is there as a whole, not as a part of another one."""
+        """Return whether the summary contains the whole sentence, not only within another one."""
         sentence = _flat(sentence)
         if sentence not in self._known:
             self._known[sentence] = self._find(sentence)
         return self._known[sentence]
 
     def tells(self, fact: str) -> bool:
-        """Return whether a line tells a fact in its own or in other words: with all its numbers and names."""
+        """Return whether a line states a fact in any words: with all its numbers and names."""
         if names := names_in(fact):
             return any(names_all(line, names) for line in self._text.splitlines())
         words = language.content_words(fact)
@@ -78,7 +78,7 @@ class _Stated:
 
     @cached_property
     def _words_at(self) -> dict[str, set[str]]:
-        """The content words of the lines that cite an id, by this id."""
+        """The content words of the lines that cite an id, by id."""
         found = defaultdict[str, set[str]](set)
         for line in self._text.splitlines():
             for name in self._cited.intersection(cited_in(line)):
@@ -86,7 +86,7 @@ class _Stated:
         return found
 
     def cites(self, item: Item) -> bool:
-        """Return whether a line that cites a message has a word of it: a citation alone tells nothing."""
+        """Return whether a line cites a message and shares a word with it: a citation alone says nothing."""
         cited = [words for name in (item.id, item.envelope_id) if (words := self._words_at.get(name or ""))]
         return any(not language.content_words(item.own_text).isdisjoint(words) for words in cited)
 

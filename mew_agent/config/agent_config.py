@@ -84,7 +84,7 @@ class AgentConfig(AgentSettings):
 
     @property
     def tokenizer_settings(self) -> TokenizerSettings:
-        """Model name and vocabulary file, from which a tokenizer is chosen."""
+        """The model name and the vocabulary file that select a tokenizer."""
         return TokenizerSettings(self.model, self.tokenizer_file)
 
     @property
@@ -120,7 +120,7 @@ class Source:
     """Folder that relative file names refer to; None means the working directory."""
 
     def place(self, *keys: str) -> str:
-        """Return the position of a nested key, or of the nearest key above it that has one."""
+        """Return the position of a nested key, or of the nearest parent key with a position."""
         for depth in range(len(keys), 0, -1):
             if (place := self.places.get(".".join(keys[:depth]))) is not None:
                 return place
@@ -134,7 +134,7 @@ def load_agent_config(
     file: Path | None = None,
     fallback: Source | None = None,
 ) -> tuple[AgentConfig, tuple[str, ...]]:
-    """Load the configuration from all sources; flags that are None count as not given.
+    """Load the configuration from all sources; flags of None count as not given.
 
     `fallback` is the weakest source. Returns the configuration and one notice for each key without effect. Raises
     `ConfigError`.
@@ -194,7 +194,7 @@ def _merge(sources: Iterable[Source]) -> tuple[dict[str, Any], _Origins, tuple[s
 
 
 def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mapping[str, str]) -> None:
-    """Replace each `api_key_env` by the API key that the variable holds. Raises `ConfigError` if it is not set."""
+    """Replace each `api_key_env` by the variable's API key. Raises `ConfigError` if it is not set."""
     if "api_key_env" in values:
         source, written = origins["api_key_env"]
         values["api_key"] = _api_key_from(environ, values.pop("api_key_env"), source.place(written))
@@ -221,7 +221,7 @@ def _resolve_model_file(values: dict[str, Any], origins: _Origins) -> None:
 def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     """Return the first validation error with its position, its key and the value found, unless that is a secret.
 
-    An unknown key of a nested setting comes first, because it may be a misspelling of one that is missing.
+    An unknown nested key comes first, because it may be a misspelling of a missing one.
     """
     errors = error.errors(include_url=False)
     detail = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -250,8 +250,8 @@ def _option_of(key: str) -> str:
 def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     """Load a preset by name, or a policy from a YAML or JSON file. Raises `ConfigError`.
 
-    A file contains the keys of a policy. `based_on: PRESET` fills the keys it leaves out, and `settings` are values for
-    one model (see `Policy.configured`).
+    A file contains the keys of a policy. `based_on: PRESET` fills its missing keys, and `settings` are values for one
+    model (see `Policy.configured`).
     """
     preset = presets().get(name_or_file)
     if preset is not None:
@@ -290,7 +290,7 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
 
 
 def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:
-    """Raise `ConfigError` if a tokenizer is configured by name and is not installed."""
+    """Raise `ConfigError` if a configured tokenizer is not installed."""
     try:
         refuse_unavailable(config.tokenizer, config.tokenizer_settings)
     except ConfigError as error:
@@ -299,7 +299,7 @@ def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:
 
 
 def refuse_misspelled_variables(environ: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a misspelt `MEW_` variable. `settings` replace variables."""
+    """Raise `ConfigError` for a misspelt `MEW_` variable. Variables replaced by `settings` may be missing."""
     needed = (name for name, key in _ENVIRONMENT.items() if key not in settings)
     refuse_misspelled(environ, (*needed, "MEW_AGENT_CONFIG", "MEW_CA_FILE"))
 

@@ -1,7 +1,7 @@
 """The policy an agent follows: by name or read from the keys of a file, with settings for its model and its window.
 
-Owns the table of named policies, how policies and their settings are read, the precedence of settings, which providers
-a policy allows, and the wording of errors in policy files. Opens no file.
+Owns the table of named policies, the reading of policies and settings, their precedence, the check of providers, and
+the wording of errors in policy files. Opens no file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
 
 
 def configure_policy(policy: Policy, config: AgentSettings, facts: Mapping[str, float], where: str) -> ChosenPolicy:
-    """Apply the facts about the model, and the user's settings over them, to a policy.
+    """Apply to a policy the facts about the model, then the user's settings.
 
     The window comes from `context_token_limit`, else the policy's settings, else the facts. Raises `ConfigError` for an
     unknown setting, and for a provider that the policy does not allow.
@@ -97,7 +97,7 @@ def configure_policy(policy: Policy, config: AgentSettings, facts: Mapping[str, 
 
 
 def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: str) -> None:
-    """Raise `ConfigError` for the first setting that is unknown to the policy or given under two names."""
+    """Raise `ConfigError` for the first setting that is unknown or given under two names."""
     names = policy.setting_names()
     for key in settings:
         if key not in names:
@@ -111,14 +111,14 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
 
 
 def server_refusal(policy: Policy, endpoint: str, window: Window | None) -> str | None:
-    """Return why a policy for one provider cannot be used with this server; None if it can."""
+    """Return why a provider's policy cannot be used with this server; None if it can."""
     is_lm_studio = window is not None and ("LM Studio" in window.source or "loaded_context_length" in window.source)
     refusal = policy.refuses_provider(LM_STUDIO if is_lm_studio else endpoint)
     return None if refusal is None else _with_config_key(refusal)
 
 
 def _with_config_key(refusal: str) -> str:
-    """Return the text of a refusal with the key as it is called in an agent's configuration."""
+    """Return a refusal with the key's name in the agent's configuration."""
     return refusal.replace("`scope: any`", "`policy_scope: any`")
 
 
@@ -143,7 +143,7 @@ def _numbers(values: object, where: str) -> dict[str, float]:
 def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
     """Return the most useful of a policy's errors: its top-level key (None for the whole policy) and its text.
 
-    An unknown key comes first, because it may be a misspelling of one that is missing.
+    An unknown key comes first, because it may be a misspelling of a missing one.
     """
     detail = next((detail for detail in errors if detail["type"] == "extra_forbidden"), errors[0])
     top = str(detail["loc"][0]) if detail["loc"] else None

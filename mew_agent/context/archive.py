@@ -21,7 +21,7 @@ UNDO: Final = "undo"
 
 
 class RestorePoint(BaseModel):
-    """The figures removed by a cut, for its undo. Counts are in tokens."""
+    """The figures that a cut removed, for its undo, in tokens."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,9 +35,9 @@ class RestorePoint(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The requester of a change of the context, and the reason. `asked_by` None: the agent itself.
+    """The requester of a context change, and the reason. `asked_by` None: the agent itself.
 
-    `approval` says who approved it, or why it ran without approval; None if no approval was needed.
+    `approval` names the approver, or why it ran without one; None if no approval was needed.
     """
 
     asked_by: str | None = None
@@ -50,7 +50,7 @@ ITSELF: Final = Origin()
 
 @dataclass(frozen=True, slots=True)
 class ArchivedCompaction:
-    """One change of a context with the items it removed, as they were in context, and both summaries."""
+    """One change of a context: the removed items as they were in context, and both summaries."""
 
     entry: CompactionEntry
     items: tuple[Item, ...] = ()
@@ -61,9 +61,9 @@ class ArchivedCompaction:
 
 @dataclass(frozen=True, slots=True)
 class ItemLife:
-    """An item as it was added, and each change of the context since it first left, oldest first.
+    """An item as added, and the context changes since it first left, oldest first.
 
-    `took` are the numbers of the changes that took this item.
+    `took` are the numbers of the changes that removed this item.
     """
 
     item: Item
@@ -80,14 +80,14 @@ class LeavingItems:
     point: RestorePoint
 
     def archived(self, outcome: LastCompaction, after: Summary | None, origin: Origin) -> ArchivedCompaction:
-        """Return the change that removed them, with its outcome and its summary."""
+        """Return the archived change, with its outcome and its summary."""
         entry = entry_of(outcome, len(self.items), origin)
         return ArchivedCompaction(entry, self.items, self.summary, after, self.point)
 
 
 @dataclass(frozen=True, slots=True)
 class ReturningItems:
-    """Result of an undo: `merged` is the whole history after it, `returned` and `replaced` are parts of it."""
+    """The result of an undo: `merged` is the whole history afterwards; `returned` and `replaced` are parts of it."""
 
     merged: tuple[Item, ...]
     returned: tuple[Item, ...]  # had left the context
@@ -101,12 +101,12 @@ def entry_of(outcome: LastCompaction, items: int, origin: Origin, *, undoes: int
 
 
 def newest_undoable(entries: Sequence[CompactionEntry]) -> CompactionEntry | None:
-    """Return the newest entry that is in force; None if there is none."""
+    """Return the newest entry that is not undone; None if there is none."""
     return next((one for one in reversed(entries) if one.trigger != UNDO and one.undone_by is None), None)
 
 
 def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | None:
-    """Return why this entry (None: the newest in force) cannot be undone; None if it can."""
+    """Return why this entry (None: the newest) cannot be undone; None if it can."""
     newest = newest_undoable(entries)
     if number is None:
         return "there is nothing to undo" if newest is None else _refusal_of(newest, newest)
@@ -134,7 +134,7 @@ def entry_problem(entry: CompactionEntry) -> str:
 
 
 def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
-    """Return why there is no entry with this number."""
+    """Return the refusal for an unknown entry number."""
     if entries and number < entries[0].number:
         return f"{number} was deleted (store_max_compactions); the oldest is {entries[0].number}"
     return f"there is no entry {number}; the newest is {entries[-1].number}" if entries else "there is no entry yet"
@@ -156,7 +156,7 @@ def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> Return
 
 
 def _texts_of_stubs(archived: Iterable[Item], in_context: Mapping[int, Item]) -> dict[int, Item]:
-    """Return the archived items by seq for which the context holds a note only."""
+    """Return, by seq, the archived items that the context holds only as notes."""
     # Its call may have another id by now.
     return {
         item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
@@ -166,7 +166,7 @@ def _texts_of_stubs(archived: Iterable[Item], in_context: Mapping[int, Item]) ->
 
 
 def _split_calls(items: Iterable[Item]) -> set[int]:
-    """Return the seqs of calls without all of their results, of their results, and of results without a call."""
+    """Return the seqs of calls with missing results, of those calls' results, and of results without a call."""
     asked: dict[str, int] = {}
     parts: dict[int, set[int]] = {}
     alone: set[int] = set()
@@ -181,7 +181,7 @@ def _split_calls(items: Iterable[Item]) -> set[int]:
 
 
 def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> list[Item]:
-    """Give calls a new id if a later call took theirs while they were away; providers refuse duplicate ids."""
+    """Give restored calls new ids if later calls use the same ones; providers refuse duplicate ids."""
     taken = {call.id for item in present for call in item.tool_calls}
     new: dict[str, str] = {}
     items: list[Item] = []
@@ -213,9 +213,9 @@ def searchable(text: str) -> str:
 
 
 def query_of(words: str, *, every: bool = True) -> str:
-    """Return the full-text query for words as people type them; a phrase is in double quotes. Empty without a word.
+    """Return the full-text query for typed words and quoted phrases; empty without a word.
 
-    An item must have every word, or any one of them. A word also finds longer ones that begin with it.
+    An item must contain every word, or any of them. A word also matches longer words that begin with it.
     """
     phrases = [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^\s"]+)', words)]
     terms = [" ".join(re.findall(r"\w+", searchable(phrase).replace("_", " "))) for phrase in phrases]
@@ -223,7 +223,7 @@ def query_of(words: str, *, every: bool = True) -> str:
 
 
 def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
-    """Return at most `chars` of a text around the first of these words, and how many characters that leaves out."""
+    """Return at most `chars` of a text around the first of these words, and the number of omitted characters."""
     if len(text) <= chars:
         return text, 0
     wanted = (word[0][:_MOST_WORD_CHARS] for word in islice(re.finditer(r"\w+", words), _MOST_WORDS))

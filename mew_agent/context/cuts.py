@@ -1,6 +1,6 @@
-"""[pure] Tokens freed by a cut of the history: by the accounts, and as a server counts them.
+"""[pure] Tokens freed by a cut of the history: by our accounts, and by a server's count.
 
-Owns both results, and how the second corrects the first. Does not know the accounts; see `Tracker`.
+Owns both results, and the correction of the first by the second. `Tracker` has the accounts.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +29,7 @@ class CutOutcome:
     reason: str | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
-        """Return the outcome as the report shows it, for a compaction that ended at this time."""
+        """Return the outcome in the form of the report, for a compaction that ended at this time."""
         return LastCompaction(at=at, **asdict(self))
 
 
@@ -38,7 +38,7 @@ CountBasis = Literal["server_counted", "exact"]
 
 @dataclass(frozen=True, slots=True)
 class CountedCut:
-    """The next request before and after a cut, in tokens, as the server counts it or (`exact`) has reported it."""
+    """The next request before and after a cut, in tokens: counted by the server, or reported if `exact`."""
 
     before: int
     after: int
@@ -53,11 +53,11 @@ class CountedCut:
 
     @property
     def summary_tokens(self) -> int | None:
-        """Tokens of the new summary; None if there is no new one."""
+        """Tokens of the new summary; None without one."""
         return None if self.without_summary is None else self.after - self.without_summary
 
     def correct(self, outcome: CutOutcome, tokens_after: int | None) -> CutOutcome:
-        """Return the outcome with these figures in place of projected ones, and the context's size after the cut."""
+        """Return the outcome with these figures instead of projected ones, and the context's size after the cut."""
         return replace(
             outcome,
             tokens_after=tokens_after,

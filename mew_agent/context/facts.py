@@ -1,6 +1,6 @@
 """[pure] Facts: the events of a context. The ledger folds them into the accounts.
 
-Sizes are in tokens. A fact says what happened, never what it costs.
+Sizes are in tokens. A fact states an event, never its cost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,35 +21,35 @@ class ContextFact:
 
 @dataclass(frozen=True, slots=True)
 class Appended(ContextFact):
-    """An item entered."""
+    """An item was added."""
 
     measure: Measure
 
 
 @dataclass(frozen=True, slots=True)
 class Described(ContextFact):
-    """The next request sends these texts before its items."""
+    """The texts that the next request sends before its items."""
 
     texts: FixedTexts
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCounted(ContextFact):
-    """A server counted by how many tokens the prefix is larger than the one that the last reported call sent."""
+    """A server's count of how much larger the prefix is than in the last reported call."""
 
     growth_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class PromptCounted(ContextFact):
-    """A server counted the next request as it is now."""
+    """A server's count of the next request in its current form."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reported(ContextFact):
-    """A kept main call sent all items up to `last_seq`, and its provider reported the size of its prompt."""
+    """A kept main call sent all items up to `last_seq`, and the provider reported the prompt's size."""
 
     prompt_tokens: int
     terms: Terms
@@ -58,7 +58,7 @@ class Reported(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class Cut(ContextFact):
-    """The items first_seq..last_seq left."""
+    """The items first_seq..last_seq were removed."""
 
     first_seq: int
     last_seq: int
@@ -66,14 +66,14 @@ class Cut(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class Replaced(ContextFact):
-    """Shorter items (stubs) took the place of those with the same seqs."""
+    """Shorter items (stubs) replaced the items with the same seqs."""
 
     measures: tuple[Measure, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Summarised(ContextFact):
-    """This summary replaces items that left; None: there is no summary any more. `tokens` is its size if known."""
+    """This summary replaces removed items (None: no summary any more). `tokens` is its size, if known."""
 
     measure: Measure | None
     tokens: int | None = None
@@ -81,7 +81,7 @@ class Summarised(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class CutCounted(ContextFact):
-    """A server counted the effect of a cut: the accounts have `excess_tokens` too many."""
+    """A server's count of a cut: the accounts have `excess_tokens` too many."""
 
     excess_tokens: int
     summary_tokens: int | None = None  # of the new summary, if the server counted it
@@ -89,9 +89,9 @@ class CutCounted(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class PutBack(ContextFact):
-    """An undo returned items that a cut removed, and texts in place of their stubs, at the prices (by seq) they had.
+    """An undo restored removed items, and texts for their stubs, at their earlier prices (by seq).
 
-    Before a report, and after `sent_until` and the newest reported item, they were not sent and are not now.
+    Before a report, and after `sent_until` and the newest reported item, they count as unsent, as before.
     """
 
     returned: tuple[Measure, ...]
@@ -102,12 +102,12 @@ class PutBack(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class Cleared(ContextFact):
-    """All items and the summary left."""
+    """All items and the summary were removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt(ContextFact):
-    """An earlier process learnt these calibrations by served model, and `served_model` answered last."""
+    """An earlier process learnt these calibrations per served model; `served_model` answered last."""
 
     calibrations: Mapping[str, Calibration]
     served_model: str | None
@@ -115,7 +115,7 @@ class Learnt(ContextFact):
 
 @dataclass(frozen=True, slots=True)
 class Resumed(ContextFact):
-    """An earlier process recorded this prompt of a served model."""
+    """An earlier process recorded this prompt for a served model."""
 
     anchor: PromptAnchor
     served_model: str | None

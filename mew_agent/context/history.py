@@ -43,12 +43,12 @@ class Item:
 
     @property
     def own_text(self) -> str:
-        """The words of the author: the content without the agent's note before it."""
+        """The author's words: the content without the agent's note before it."""
         return self.content[self.frame_chars :]
 
     @property
     def is_reference(self) -> bool:
-        """True if it refers to a longer message in the store. Such an item has its own id."""
+        """True if it refers to a longer stored message. Such an item has its own id."""
         return self.role == "user" and self.envelope_id not in (None, self.id)
 
     def text(self) -> str:
@@ -86,7 +86,7 @@ FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "do
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A sentence of a message that a summary contains word for word."""
+    """A sentence of a message that a summary quotes word for word."""
 
     kind: FactKind
     text: str
@@ -125,7 +125,7 @@ class History:
         return self.items[-1].seq if self.items else -1
 
     def begin_turn(self, resumed: int | None = None) -> int:
-        """Begin a turn, or resume the newest one. Items appended from now on belong to it. Returns its number."""
+        """Begin a turn, or resume the newest one. Later items belong to it. Returns its number."""
         self.turn = self.turn + 1 if resumed is None or resumed < self.turn else resumed
         return self.turn
 
@@ -145,7 +145,7 @@ class History:
         return gone
 
     def stub(self, seqs: Sequence[int]) -> list[Item]:
-        """Replace the content of tool results by a short note with the id of the full text. Returns the new items."""
+        """Replace tool results by short notes with the ids of the full texts. Returns the new items."""
         wanted = set(seqs)
         stubs = [
             replace(item, content=CLEARED_RESULT.format(id=item.id), stubbed=True, known_tokens=None, images=())
@@ -163,7 +163,7 @@ class History:
         self.revision += 1
 
     def put_back(self, items: Sequence[Item], summary: Summary | None) -> None:
-        """Set all items and the summary, including those that a removal took."""
+        """Set all items and the summary, including removed ones."""
         self.items, self.summary = list(items), summary
         self.revision += 1
 
@@ -190,7 +190,7 @@ class History:
         return tuple(messages)
 
     def open_calls(self) -> frozenset[str]:
-        """Return ids of tool calls without a result. Do not send a request while there are any."""
+        """Return the ids of tool calls without a result. No request may be sent while there are any."""
         waiting: set[str] = set()
         for item in self.items:
             waiting.update(call.id for call in item.tool_calls)

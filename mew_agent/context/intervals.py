@@ -1,8 +1,7 @@
-"""[pure] The items of a history as measures, and in intervals: from call to call, each with its price.
+"""[pure] The items of a history as measures, grouped into intervals between calls, each with its price in tokens.
 
-An interval is `exact` (the difference of two reports, beyond doubt), `measured` (such a difference, in doubt) or a
-`lump` (projected). Unsent items have a projected size only. Does not know reports, nor why an interval is in doubt; see
-`ledger`.
+An interval is `exact` (a certain difference of two reports), `measured` (an uncertain difference) or a `lump`
+(projected). Unsent items only have a projected size. Reports and doubts about them are in `ledger`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +19,7 @@ _SEQ: Callable[[Measure], int] = attrgetter("seq")
 
 @dataclass
 class Items:
-    """All items, oldest first. Adding an item and reading a sum cost the same however many there are."""
+    """All items, oldest first. Adding an item and reading a sum take constant time."""
 
     measures: list[Measure] = field(default_factory=list)
     unsent_tokens: int = 0  # projected size of all unsent items together
@@ -39,7 +38,7 @@ class Items:
 
     @property
     def is_unsent_counted(self) -> bool:
-        """Whether a tokenizer counted some unsent items and none is projected from features."""
+        """Whether a tokenizer counted some unsent items, and none is projected from features."""
         return self._counted > 0 and not self._projected
 
     @property
@@ -73,7 +72,7 @@ class Items:
         return self.between(max(first_seq, self.sent_until + 1), last_seq)
 
     def send(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int, float]:
-        """Treat all items up to `last_seq` as sent. Returns the new ones, their projected size and their features."""
+        """Mark all items up to `last_seq` as sent. Returns the new ones, their projected size and their features."""
         measures, first, tokens, units = self.measures, self._sent, self.unsent_tokens, self.unsent_units
         if first == len(measures) or measures[-1].seq <= last_seq:  # the usual case: everything was sent
             self._sent = len(measures)
@@ -86,7 +85,7 @@ class Items:
         return sent, tokens - self.unsent_tokens, sum((measure.features for measure in sent), NO_UNITS)
 
     def set(self, measures: Sequence[Measure], sent_until: int, calibration: Calibration) -> None:
-        """Replace all items; those up to `sent_until` were sent."""
+        """Replace all items; those up to `sent_until` count as sent."""
         self.measures = sorted(measures, key=_SEQ)
         self._sent = bisect_right(self.measures, sent_until, key=_SEQ)
         self.thinking = sum(measure.thinking for measure in self.measures)
@@ -94,7 +93,7 @@ class Items:
         self.project(calibration)
 
     def project(self, calibration: Calibration) -> None:
-        """Sum up the unsent items with this calibration."""
+        """Sum the projected tokens of unsent items with this calibration."""
         self.unsent_tokens = self._projected = self._counted = 0
         self.unsent_units = NO_UNITS
         for measure in self.unsent:
@@ -109,7 +108,7 @@ class Items:
 
 
 def span(measures: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
-    """Return the slice of the measures first_seq..last_seq."""
+    """Return the measures first_seq..last_seq as a slice."""
     first = bisect_left(measures, first_seq, key=_SEQ)
     return slice(first, max(first, bisect_right(measures, last_seq, key=_SEQ)))
 
@@ -123,7 +122,7 @@ _LEAST_PRICE = 1e-6  # of a share, so that a fund of 0 tokens can take new ones
 
 @dataclass(slots=True)
 class Fund:
-    """Tokens owned in shares. Changing the tokens of the fund changes each owner's part in proportion, at once."""
+    """Tokens divided into shares. A change of the tokens changes each owner's part in proportion, in constant time."""
 
     tokens: int = 0
     shares: float = 0.0
@@ -134,7 +133,7 @@ class Fund:
         return max(_LEAST_PRICE, self.tokens / self.shares) if self.shares else 1.0
 
     def join(self, tokens: float) -> float:
-        """Add tokens. Returns the shares that own them."""
+        """Add tokens. Returns the shares issued for them."""
         if self.tokens == self.shares:  # the usual case: a share is a token
             self.tokens += round(tokens)
             self.shares += tokens
@@ -151,7 +150,7 @@ class Fund:
 
 @dataclass(slots=True)
 class Interval:
-    """The items first_seq..last_seq: shares of the funds of its kind. A share of an exact interval is a token."""
+    """The items first_seq..last_seq, with their shares of the funds. A share of an exact interval is one token."""
 
     first_seq: int
     last_seq: int
@@ -179,7 +178,7 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Bulk:
-    """Sums to project many items in one step."""
+    """Sums that project many items in one step."""
 
     units: float = 0
     sized_tokens: int = 0
@@ -202,7 +201,7 @@ class Bulk:
 
 @dataclass
 class Intervals:
-    """All intervals, oldest first. Recording a call costs the same however many there are."""
+    """All intervals, oldest first. Recording a call takes constant time."""
 
     exact: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
     measured: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
@@ -229,19 +228,19 @@ class Intervals:
 
     @property
     def are_exact(self) -> bool:
-        """Whether there are intervals and all are exact."""
+        """Whether there are intervals, and all are exact."""
         return bool(self._all) and self._exact_ones == len(self._all)
 
     @property
     def units(self) -> float:
-        """Features of all items together. Each part is added once, so that a call costs the same in any history."""
+        """Features of all items together. Each part is added once, so that a call takes constant time."""
         self._units = [sum(self._units, 0.0)]
         return self._units[0]
 
     def price(
         self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration
     ) -> tuple[int, Kind | None]:
-        """Return the tokens of the items first_seq..last_seq and the weakest kind among them; None without items."""
+        """Return the tokens of the items first_seq..last_seq and their least certain kind; None without items."""
         tokens, kinds = 0, set[Kind]()
         for interval, is_whole in self._overlapping(first_seq, last_seq):
             if is_whole:
@@ -255,7 +254,7 @@ class Intervals:
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
     def are_counted(self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration) -> bool:
-        """Return whether a tokenizer's counts explain every interval with items of first_seq..last_seq to the token."""
+        """Return whether a tokenizer's counts exactly explain every interval with items of first_seq..last_seq."""
         for interval, _ in self._overlapping(first_seq, last_seq):
             inside = items[span(items, interval.first_seq, interval.last_seq)]
             if not all(measure.is_counted(calibration) for measure in inside):
@@ -265,7 +264,7 @@ class Intervals:
         return True
 
     def item_prices(self, items: Iterable[Measure], calibration: Calibration) -> dict[int, int]:
-        """Return the tokens of each sent item by seq, in one pass; the shares of an interval sum to its price."""
+        """Return the tokens of each sent item by seq. The items of an interval sum to its price."""
         prices: dict[int, int] = {}
         rest = iter(items)
         item = next(rest, None)
@@ -280,7 +279,7 @@ class Intervals:
     def append(
         self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
     ) -> None:
-        """Add an interval: items that a call sent for the first time. `units` are the features of all of them."""
+        """Add an interval of newly sent items. `units` are their summed features."""
         tool_tokens = 0
         # A list, not a generator: this runs after every call, and most intervals have no tool result.
         if True in [measure.tool_result for measure in measures]:
@@ -291,7 +290,7 @@ class Intervals:
             self.lump_items.add(measures, calibration)
 
     def doubt_all(self) -> None:
-        """Demote all exact intervals to measured; their amounts stay."""
+        """Change all exact intervals to measured; their amounts stay."""
         if not self._exact_ones:
             return
         messages, tools = self.measured
@@ -327,7 +326,7 @@ class Intervals:
         prices: Mapping[int, int],
         calibration: Calibration,
     ) -> None:
-        """Put items back that a cut removed, each as a measured interval at the price it had by its seq."""
+        """Restore items that a cut removed, each as a measured interval at its earlier price (by seq)."""
         seqs = sorted(measure.seq for measure in returned)
         kept = [piece for interval in self for piece in _split_around(seqs, interval, items, calibration)]
         for measure in returned:
@@ -344,7 +343,7 @@ class Intervals:
         freed: Mapping[int, int],
         calibration: Calibration,
     ) -> None:
-        """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
+        """Replace items by others with the same seqs, each `freed` tokens smaller. Their intervals become lumps."""
         seqs = sorted(new)
         for interval in self:
             inside = seqs[bisect_left(seqs, interval.first_seq) : bisect_right(seqs, interval.last_seq)]
@@ -354,7 +353,7 @@ class Intervals:
         self._rebuild(self._all, [new.get(measure.seq, measure) for measure in items], calibration)
 
     def _overlapping(self, first_seq: int, last_seq: int) -> Iterator[tuple[Interval, bool]]:
-        """Yield the intervals with any of these seqs, and whether all their items have one of them."""
+        """Yield the intervals with any of these seqs, and whether these seqs cover all their items."""
         for interval in self:
             if interval.last_seq >= first_seq and interval.first_seq <= last_seq:
                 yield interval, first_seq <= interval.first_seq and interval.last_seq <= last_seq
@@ -382,7 +381,7 @@ class Intervals:
             pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
 
     def _rebuild(self, intervals: Iterable[Interval], items: Sequence[Measure], calibration: Calibration) -> None:
-        """Start again from these intervals and items. The funds must have been divided."""
+        """Start again from these intervals and items. Divide the funds first."""
         kept = list(intervals)
         self.exact, self.measured, self.lumps = Pool(Fund(), Fund()), Pool(Fund(), Fund()), Pool(Fund(), Fund())
         self.lump_items, self._all, self._exact_ones = Bulk(), [], 0
@@ -394,7 +393,7 @@ class Intervals:
 
 
 class ItemShare(NamedTuple):
-    """The part of a reported figure that one item takes."""
+    """One item's part of a reported figure."""
 
     seq: int
     tokens: int
@@ -415,7 +414,7 @@ def _shares(interval: Interval, items: Sequence[Measure], calibration: Calibrati
 def _split_around(
     seqs: Sequence[int], interval: Interval, items: Sequence[Measure], calibration: Calibration
 ) -> Iterator[Interval]:
-    """Yield an interval in pieces without these seqs between their items; a piece of several is a lump."""
+    """Yield an interval in pieces around these seqs; a piece of several items is a lump."""
     inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]
     if not inside:
         yield interval
@@ -426,7 +425,7 @@ def _split_around(
 
 
 def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
-    """Make an interval smaller, as a lump; tool results that had less than they freed take it from the messages."""
+    """Make an interval smaller, as a lump. If tool results freed more than they had, messages lose the difference."""
     missing = max(0, tool_freed - interval.tools)
     interval.tools = max(0, interval.tools - tool_freed)
     interval.messages -= freed + missing
@@ -434,7 +433,7 @@ def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
 
 
 def _lump(shares: Sequence[ItemShare]) -> Interval:
-    """Make a lump of these shares of an interval."""
+    """Create a lump from these shares of an interval."""
     tokens, tools = sum(share.tokens for share in shares), _tool_tokens(shares)
     return Interval(shares[0].seq, shares[-1].seq, "lump", tokens - tools, tools)
 
@@ -446,7 +445,7 @@ def _tool_tokens(shares: Iterable[ItemShare]) -> int:
 def divide(total: int, sizes: Sequence[int], are_known: Sequence[bool]) -> tuple[list[int], bool]:
     """Split `total` among texts: known sizes stay, and the others share the rest in proportion.
 
-    Returns the shares, and whether known sizes stayed: not if they leave nothing, or if all are known.
+    Returns the shares, and whether known sizes stayed. They do not if they leave nothing, or if all are known.
     """
     known = sum([size for size, is_known in zip(sizes, are_known, strict=True) if is_known])
     unknown = [size for size, is_known in zip(sizes, are_known, strict=True) if not is_known]
@@ -471,7 +470,7 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def fit(total: int, wanted: Sequence[int], doubts: Sequence[float]) -> list[int]:
-    """Correct projections so that they sum to `total`; `doubts` is the likely error of each in tokens."""
+    """Correct projections to sum to `total`; `doubts` are their likely errors in tokens."""
     missing, squares = total - sum(wanted), sum(doubt * doubt for doubt in doubts)
     if not squares:
         return apportion(total, wanted)

@@ -52,7 +52,7 @@ PriceBasis = Literal["exact", "tokenizer", "projected"]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Tokens that some items take, and how that is known."""
+    """Tokens of some items, and how they are known."""
 
     tokens: int
     basis: PriceBasis
@@ -60,7 +60,7 @@ class Price:
 
 
 class PromptParts(NamedTuple):
-    """The last reported prompt in tokens by parts, which sum to it, and `unsent` in addition."""
+    """The last reported prompt in tokens, divided into parts; `unsent` comes in addition."""
 
     prefix: int
     summary: int
@@ -87,7 +87,7 @@ class Ledger:
     _steps: ClassVar[dict[type, Callable[["Ledger", Any], None]]]
 
     def apply(self, fact: ContextFact) -> None:
-        """Bring the accounts up to date with a fact, and with them the size of the next request."""
+        """Update the accounts, and the size of the next request, with a fact."""
         self.counted_tokens = None
         self._steps[type(fact)](self, fact)
         # After a report the parts sum to the prompt, so there is no need to add them up. The texts rarely change.
@@ -136,7 +136,7 @@ class Ledger:
         self.evidence.terms, self.evidence.removal = fact.terms, Removal.NOTHING
 
     def _compared(self, fact: Reported) -> Comparison:
-        """Compare a report with the last one, and with its prediction."""
+        """Compare a report with the last one and with its prediction."""
         reported, terms, last_seq = fact.prompt_tokens, fact.terms, fact.last_seq
         before, last = self.prompt_tokens, self.evidence.terms
         fixed_tokens = self.projected_tokens - self.items.unsent_tokens
@@ -159,7 +159,7 @@ class Ledger:
         )
 
     def _book_interval(self, seen: Comparison, *, is_doubtful: bool) -> None:
-        """Book the growth of the prompt as the price of the items sent."""
+        """Record the prompt's growth as the price of the sent items."""
         learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, seen.units)
         self.calibration = learnt
         may_return = self.items.measures[0].seq <= self.evidence.fallen_until
@@ -172,7 +172,7 @@ class Ledger:
             self.preamble.review(self.intervals, learnt)
 
     def _book_whole(self, seen: Comparison) -> None:
-        """Book the items sent as a lump, and divide the whole prompt among its parts."""
+        """Record the sent items as a lump, and divide the whole prompt among its parts."""
         self._book_lump(seen.sent, seen.projected_tokens, seen.units)
         if seen.drift is None or not seen.same_model:
             # A model's first prompt is all there is to learn its factor from. Its system prompt is a message, too.
@@ -196,7 +196,7 @@ class Ledger:
         self.calibration = fact.calibrations.get(fact.served_model or "", self.calibration)
 
     def _resume(self, fact: Resumed) -> None:
-        """Continue from a prompt that an earlier process recorded: its items become one lump."""
+        """Continue from a prompt that an earlier process recorded: as one lump."""
         anchor = fact.anchor
         pins = Units.from_counts(anchor.pins_counts) if anchor.pins_counts else 0.0
         self._describe(Described(FixedTexts(Units.from_counts(anchor.prefix_counts), pins)))
@@ -284,7 +284,9 @@ class Ledger:
     # -- reading -----------------------------------------------------------------------------------------
 
     def price(self, first_seq: int, last_seq: int) -> Price:
-        """Return the price of the items first_seq..last_seq in the next prompt; exact for whole exact intervals."""
+        """Return the price of the items first_seq..last_seq in the next prompt. It is exact for whole exact
+        intervals.
+        """
         tokens, kind = self.intervals.price(self.items.sent, first_seq, last_seq, self.calibration)
         unsent = self.items.unsent_between(first_seq, last_seq)
         tokens += sum(measure.project(self.calibration) for measure in unsent)
@@ -300,7 +302,7 @@ class Ledger:
         return prices
 
     def most_tokens(self) -> tuple[int, dict[int, int]]:
-        """Return upper bounds from the texts alone: of prefix and pins together, and of each item by seq."""
+        """Return upper bounds computed from texts alone: for prefix and pins together, and for each item by seq."""
         fixed = most_of_text(sum(self.preamble.texts)) + MOST_TEMPLATE_TOKENS
         return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in self.items.measures}
 
@@ -317,7 +319,9 @@ class Ledger:
 
     @property
     def next_prompt_basis(self) -> NextPromptBasis:
-        """Basis of `next_prompt_tokens`: `heuristic` before the first report, then how all changes since are known."""
+        """Basis of `next_prompt_tokens`: `heuristic` before the first report, then the weakest basis of the changes
+        since.
+        """
         if self.counted_tokens is not None:
             return "server_counted"
         if self.prompt_tokens is None:
@@ -333,18 +337,18 @@ class Ledger:
 
     @property
     def is_summary_counted(self) -> bool:
-        """Whether the tokens of the summary are the count of a tokenizer that has proven right."""
+        """Whether the summary's tokens are a proven tokenizer's count."""
         is_proven = not self.evidence.has_moved_backend and self.evidence.count_proof.is_proven()
         return is_proven and self.preamble.is_summary_counted(self.calibration)
 
     def agrees_with_count(self, counted_tokens: int) -> bool:
-        """Return whether a server's count of the next prompt fits its own reports."""
+        """Return whether a server's count of the next prompt agrees with its reports."""
         if self.prompt_tokens is None:
             return True
         return not drift_of(self.projected_tokens, counted_tokens, self.items.unsent_tokens).rebased
 
     def projection(self, seq: int) -> int:
-        """Project the tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
+        """Project the tokens of one item from its measure alone; 0 if there is no such item."""
         measures = self.items.measures
         at = bisect_left(measures, seq, key=lambda measure: measure.seq)
         is_there = at < len(measures) and measures[at].seq == seq
@@ -352,7 +356,7 @@ class Ledger:
 
     @property
     def parts(self) -> PromptParts:
-        """The last reported prompt by parts, and the unsent items."""
+        """The last reported prompt in parts, and the unsent items."""
         preamble, intervals = self.preamble, self.intervals
         return PromptParts(
             preamble.tokens.prefix,
@@ -372,7 +376,7 @@ class Ledger:
         return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
 
     def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
-        """Return by seq the tokens that replacing items by these frees."""
+        """Return, by seq, the tokens freed by replacing items with these."""
         before = self.item_prices()
         return {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
 

@@ -26,7 +26,7 @@ _SEQ: Callable[[Item], int] = attrgetter("seq")
 
 @dataclass
 class Trend:
-    """Growth of the reported total over the recent turns; calls of one turn count together."""
+    """Growth of the reported total over the recent turns; calls of one turn count as one."""
 
     growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
     """Tokens that each of the recent turns added; those of an earlier process too."""
@@ -49,7 +49,7 @@ class Trend:
         self._last_tokens = total_tokens
 
     def interrupt(self) -> None:
-        """Start from the next report, because something left the context."""
+        """Restart from the next report, because something left the context."""
         self._last_tokens = None
 
     def reset(self) -> None:
@@ -59,7 +59,7 @@ class Trend:
 
     @property
     def usual_task_tokens(self) -> int | None:
-        """Tokens that 9 of 10 recent turns did not exceed; None until some have ended."""
+        """The size that 9 of 10 recent turns did not exceed, in tokens; None until some turns have ended."""
         if len(self.growth) < FEWEST_TASKS:
             return None
         numerator, denominator = USUAL_SHARE
@@ -68,7 +68,7 @@ class Trend:
 
 @dataclass
 class KeptReply:
-    """The reply of the newest kept call: part of its reported total, but of no prompt yet."""
+    """The reply of the newest kept call: in its reported total, but not yet in a prompt."""
 
     tokens: int = 0  # its share of the total
     hidden_tokens: int = 0  # reasoning in it that is not sent again
@@ -76,7 +76,7 @@ class KeptReply:
     is_awaited: bool = False  # its call was kept, its item not added yet
 
     def identify(self, measure: Measure, calibration: Calibration) -> bool:
-        """Treat an added item as the reply if one is awaited. Returns whether one was."""
+        """Treat an added item as the expected reply. Returns whether one was expected."""
         if not self.is_awaited:
             return False
         self.is_awaited, self.seq = False, measure.seq
@@ -88,11 +88,11 @@ class KeptReply:
 
     @property
     def figures(self) -> tuple[int, int, int] | None:
-        """The seq of the reply, its share of the total and its hidden tokens; None without a reply."""
+        """The reply's seq, its share of the total and its hidden tokens; None without a reply."""
         return None if self.seq is None else (self.seq, self.tokens, self.hidden_tokens)
 
     def is_in(self, first_seq: int, last_seq: int) -> bool:
-        """Return whether the reply is one of these items."""
+        """Return whether the reply is among these items."""
         return self.seq is not None and first_seq <= self.seq <= last_seq
 
 
@@ -135,7 +135,9 @@ class Measurement:
         self.trend.add(usage.total_tokens, turn=turn)
 
     def record_missing_usage(self, served_model: str, *, keep_last: bool) -> None:
-        """Record a main call without usage. `keep_last` keeps the last size, as projected, if the model is the same."""
+        """Record a main call without usage. `keep_last` keeps the last size as a projection if the model is the
+        same.
+        """
         if self.served_model not in (None, served_model):
             # Another model has another tokenizer: the last size says nothing about it.
             self.become_unknown("model_changed")
@@ -156,11 +158,11 @@ class Measurement:
         return seq <= self.last_seq or (reply.seq is not None and seq <= reply.seq and not reply.hidden_tokens)
 
     def become(self, tokens: int, basis: Basis) -> None:
-        """Set the size after items left or returned, and how it is known."""
+        """Set the size after items left or returned, with its basis."""
         self.tokens, self.basis, self.reason = tokens, basis, None
 
     def resume(self, tokens: int | None) -> None:
-        """Continue with the size from before a clear; None: it was not known then either."""
+        """Continue with the size from before a clear; None if it was unknown."""
         if tokens is None:
             self.become_unknown("usage_unavailable" if self.last_reported else "no_call_yet")
         else:
@@ -185,7 +187,7 @@ class Measurement:
         self.trend.growth.extend(saved.growth)
 
     def stale_messages(self, items: Sequence[Item]) -> int:
-        """Return the number of items of the history that the measurement does not include."""
+        """Return the number of history items that the measurement does not include."""
         if not items or items[-1].seq <= self.last_seq:
             return 0
         count, reply = len(items) - bisect_right(items, self.last_seq, key=_SEQ), self.reply_seq

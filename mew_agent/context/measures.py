@@ -20,7 +20,7 @@ IMAGE_TOKENS = 1_000
 
 
 def most_of_text(units: float) -> int:
-    """Return the most that measured tokenizers take of a text with these features."""
+    """Return the most tokens that measured tokenizers produce for a text with these features."""
     return round(MOST_TOKENS_PER_UNIT * units)
 
 
@@ -39,11 +39,11 @@ class Measure:
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether a template may write it in another size once it is older."""
+        """Whether a template may change its size once it is older."""
         return self.thinking or self.tool_calls
 
     def sized_tokens(self, calibration: Calibration) -> int | None:
-        """Return the reported or counted size of its text; None if it has to be projected."""
+        """Return the reported or counted size of its text; None if only projected."""
         if self.known_tokens is None and calibration.counts_fit:
             return self.counted_tokens
         return self.known_tokens
@@ -86,7 +86,7 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
 
 
 def measure_of_summary(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> Measure:
-    """Measure a summary as requests contain it, under its heading. `counted_tokens` is a tokenizer's count of that."""
+    """Measure a summary as requests contain it, under its heading. `counted_tokens` is a tokenizer's count of it."""
     units, known = features(summary_text(summary.text)), summary.known_tokens
     if counted_tokens is not None and calibration.counts_fit:
         return Measure(-1, units, counted_tokens=counted_tokens)
@@ -96,7 +96,7 @@ def measure_of_summary(summary: Summary, calibration: Calibration, counted_token
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
-    """Return the tokens of a reply when it is sent again, from the usage of its call; None if unknown."""
+    """Return the tokens of a reply in later prompts, from the usage of its call; None if unknown."""
     if usage is None or not usage.is_plain:
         return None
     # Reasoning that is counted outside the completion leaves the completion as the reply.

@@ -1,7 +1,7 @@
-"""[pure] Facts about messages that an agent received, from which receipts are made.
+"""[pure] Facts about received messages, the basis of receipts.
 
-Describes what is kept of each message: its entry into the history, the first prompt in which a model read it, and its
-end. Does not know history, summaries or time.
+Keeps for each message: its entry into the history, the first prompt in which a model read it, and its end. Does not
+know history, summaries or time.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,7 +33,7 @@ class MessageKey(NamedTuple):
 
 
 class MessageEnding(NamedTuple):
-    """How a message ended. `session` is the conversation that read it, `answer` the id of the answer."""
+    """How a message ended. `session` is the conversation that read it; `answer` is the id of the answer."""
 
     key: MessageKey
     what: Ending
@@ -46,7 +46,7 @@ class MessageEnding(NamedTuple):
 class Prompted(NamedTuple):
     """A model call, and the newest item of its prompt.
 
-    `is_read`: the model has answered, at least in part. Otherwise the call failed without output, and nobody can tell
+    `is_read`: the model has answered, at least in part. Otherwise the call failed without output, and it is unknown
     whether the model got the prompt.
     """
 
@@ -58,8 +58,8 @@ class Prompted(NamedTuple):
 class MessageEntry(NamedTuple):
     """One entry of a message into a history. `seq` None: the history is kept by another program.
 
-    `call` is the first call that read it. `is_doubtful`: a call before that failed without output, or was cut by the
-    end of its process. `form` is what another program's context holds of it, and `form_at` since when.
+    `call` is the first call that read it. `is_doubtful`: an earlier call failed without output, or its process ended.
+    `form` is the message's form in another program's context, since `form_at`.
     """
 
     seq: int | None
@@ -70,30 +70,30 @@ class MessageEntry(NamedTuple):
 
 
 class MessageRecord(NamedTuple):
-    """All that is kept of one message: its entries, oldest first, and its end. Empty: nothing is known of it."""
+    """The record of one message: its entries, oldest first, and its end. Empty if nothing is known."""
 
     entries: Sequence[MessageEntry] = ()
     ending: MessageEnding | None = None
 
     @property
     def newest(self) -> MessageEntry | None:
-        """The newest entry; None if the message never entered."""
+        """The newest entry; None if the message never entered a history."""
         return self.entries[-1] if self.entries else None
 
     @property
     def read_in(self) -> PromptCall | None:
         """The first call that read the message; None if none did.
 
-        An undo brings back an earlier entry, which a later call reads.
+        An undo restores an earlier entry, which a later call may read.
         """
         calls = (one.call for one in self.entries if one.call is not None)
         return min(calls, key=lambda call: call.number, default=None)
 
 
 class Follow(NamedTuple):
-    """A participant that is told of each change of a message's receipt.
+    """A participant that receives each change of a message's receipt.
 
-    `told` is the last change it knows, and `times` how often it was told before: a form of a message can return.
+    `told` is the last sent change, and `times` the number of earlier ones: a form of a message can return.
     """
 
     key: MessageKey
@@ -103,9 +103,9 @@ class Follow(NamedTuple):
 
     @property
     def waits_for(self) -> "Sequence[Cause]":
-        """Return the cause that can change a receipt next: a prompt until the message is read, then the context.
+        """Return the next possible cause of a change: a prompt until the message is read, then the context.
 
-        What a prompt holds unknown, because the model's server shortened it, the next prompt tells.
+        After a prompt that the model's server shortened, the next prompt decides.
         """
         state, _, form = self.told.partition(" ")
         if form:
@@ -121,33 +121,33 @@ FINAL_STATES: Final = ("refused",)
 
 
 class Follows:
-    """The newest followers of messages, by message and follower."""
+    """The newest followers, by message and follower."""
 
     def __init__(self) -> None:
         self.all: BoundedDict[tuple[MessageKey, str], Follow] = BoundedDict(MAX_FOLLOWS)
 
     def put(self, follow: Follow) -> None:
-        """Add a follower as the newest, or replace its newest news."""
+        """Add a follower as the newest, or replace its last news."""
         self.all[follow.key, follow.follower] = follow
 
     def due(self, causes: Collection[Cause]) -> list[Follow]:
-        """Return the followers that one of these causes may concern, the oldest first; `join` concerns all."""
+        """Return the followers whose receipts one of these causes may change, oldest first; `join` returns all."""
         followers = list(self.all.values())
         if "join" in causes:
             return followers
         return [one for one in followers if any(cause in causes for cause in (one.key, *one.waits_for))]
 
     def get(self, key: MessageKey, follower: str) -> Follow | None:
-        """Return a follower of a message with its newest news; None if it does not follow it."""
+        """Return a follower of a message with its last news; None if it does not follow it."""
         return self.all.get((key, follower))
 
 
 class ReceiptChange(NamedTuple):
     """A change of the facts: entries of messages by seq, a call, endings, and followers.
 
-    `seqs` are items with the messages that they hold. `read` are messages in a prompt of another program. `forms`
-    replaces the form of everything that such a program has read: after its own compaction, or a clear. `is_restart`: an
-    earlier process may have sent what no known call has read.
+    `seqs` maps items to their messages. `read` are messages in another program's prompt. `forms` replaces the form of
+    everything that such a program has read, after its own compaction or a clear. `is_restart`: an earlier process may
+    have sent messages that no known call has read.
     """
 
     seqs: Sequence[tuple[int, MessageKey]] = ()

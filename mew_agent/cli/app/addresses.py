@@ -1,7 +1,7 @@
 """The addresses that the servers of commands listen on.
 
-Owns the choice of a free port, what is said about a taken one and about servers that other machines can reach, who may
-use a server, and the host name with which a certificate is valid. Does not know what is served.
+Owns the choice of a free port, the errors and warnings about taken ports and reachable servers, the allowed callers,
+and the host name for which a certificate is valid. Does not know what is served.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they import what a gateway needs, and most commands here st
 
 @dataclass(frozen=True, slots=True)
 class AllowedCallers:
-    """The host names and the pages that may use a server, as given on the command line."""
+    """The host names and page origins that may use a server, as given on the command line."""
 
     allow: Annotated[
         list[str] | None,
@@ -36,7 +36,7 @@ class AllowedCallers:
     ] = None
 
     def as_allowed(self) -> "Allowed":
-        """Return the same for the server."""
+        """Return the same values in the server's form."""
         from mew_listener.request_guard import Allowed
 
         given = self.allow or []
@@ -60,7 +60,9 @@ def listening_failures(option: str, address: str) -> Iterator[None]:
 
 
 def choose_address(host: str, port: int) -> "ListenAddress":
-    """Return the address to listen on; port 0 picks a free port. Raises `PortInUse`, for a bad host `ConfigError`."""
+    """Return the address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for an invalid
+    host.
+    """
     from mew_listener.listen_address import ListenAddress
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

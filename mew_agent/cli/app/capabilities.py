@@ -1,4 +1,4 @@
-"""Capabilities as they are typed on the command line, and warnings about them.
+"""Reads capabilities from the command line, and warns about them.
 
 Imports no client of the gateway: the start of a space needs the warnings.
 """
@@ -53,7 +53,7 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
 
 
 def _unknown_kinds(pattern: CapabilityPattern) -> list[str]:
-    """Return the kinds in a pattern that match none of the known ones. They may be a program's own, or misspelled."""
+    """Return the kinds in a pattern that match none of the known ones. They belong to a program, or are misspelled."""
     held = {one: CapabilitySet([{"kind": one}]) for one in (as_texts(pattern["kind"]) if has_kind(pattern) else ())}
     return [name for name, kind in held.items() if not any(kind.allows(Draft(kind=known)) for known in kinds.KNOWN)]
 

@@ -1,4 +1,4 @@
-"""Every command of `mew`: its name, its one-line summary, and the function that implements it; and other names.
+"""Every command of `mew`: its name, aliases, one-line summary, and function.
 
 `mew --help` lists the everyday commands, at most 24, and `mew help all` the others too.
 
@@ -110,7 +110,7 @@ _CORE: Final[Sections] = {
 
 
 def _merged(all_sections: Iterable[Sections]) -> Sections:
-    """Return all commands by section. Of two with the same name, the first counts."""
+    """Return all commands by section. If two have the same name, the first wins."""
     merged: dict[str, dict[str, Entry]] = {}
     for sections in all_sections:
         for title, entries in sections.items():

@@ -25,11 +25,12 @@ _SIMILARITY: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its summary, and its `module:function`. `passes_options`: the rest is for another program.
+    """A command: its summary, and its `module:function`. With `passes_options`, all further arguments go to another
+    program.
 
     Without `is_everyday`, only `mew help all` lists it. With `detaches`, a `-d` without a value is `--detach`, as in
-    Docker; with one it is the folder, as in the TypeScript CLI. Without `has_outcome`, it only runs a program, and has
-    no `--json`.
+    Docker; with one it is the folder, as in the TypeScript CLI. Without `has_outcome`, the command only runs a program
+    and has no `--json`.
     """
 
     summary: str
@@ -40,7 +41,7 @@ class CommandEntry:
     has_outcome: bool = True
 
     def load(self, name: str) -> Any:
-        """Import the implementation and make a command of it."""
+        """Import the implementation and make a click command of it."""
         module, _, function = self.implementation.partition(":")
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -73,10 +74,10 @@ class GroupEntry:
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """Another name of a command: that of the TypeScript CLI, or of another program.
+    """Another name of a command, such as that of the TypeScript CLI.
 
-    `target` is what to type instead; with arguments after it, `with_argument` if that is given. `options` are those of
-    the other name that the command calls differently; one without a name there is an argument.
+    `target` is the command to run; with arguments, `with_argument` if given. `options` maps the other name's options to
+    ours; an option mapped to an empty name becomes an argument.
     """
 
     target: str
@@ -84,7 +85,7 @@ class OtherName:
     options: Mapping[str, str] | None = None
 
     def translated(self, arguments: Sequence[str]) -> list[str]:
-        """Return arguments of the other name as arguments of the command."""
+        """Translate arguments of the other name into those of the command."""
         return [word for one in arguments for word in self._words(one)]
 
     def _words(self, typed: str) -> list[str]:
@@ -108,7 +109,7 @@ class RunnableAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """What the command line gives a participant of an `RunnableAgent`. None means: look elsewhere."""
+    """Values from the command line for a participant of a `RunnableAgent`. None means: look elsewhere."""
 
     type: str
     gateway: str | None
@@ -198,7 +199,7 @@ class CommandPage(_Page, TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Load and run the command. It may clean up after Ctrl-C."""
+        """Load and run the command. Ctrl-C lets it clean up."""
         raise_on_interrupt()
         return super().invoke(ctx)
 
@@ -223,7 +224,7 @@ class LazyGroup(_Page, TyperGroup):
 
     @property
     def paths(self) -> dict[str, CommandEntry]:
-        """All commands as typed, those of groups too."""
+        """All commands as typed, with those of groups."""
         return entries_of(self.sections, CommandEntry)
 
     @property
@@ -263,7 +264,7 @@ class LazyGroup(_Page, TyperGroup):
         return make_group(name, {"Commands": inner}, show_help_if_alone, help=summary)
 
     def command_at(self, path: str) -> Any:
-        """Return the command that is typed in this way."""
+        """Return the command at this typed path."""
         command: Any = self
         for name in path.split():
             command = command.get_command(None, name)
@@ -279,7 +280,7 @@ class LazyGroup(_Page, TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _renamed(self, ctx: Any, typed: str, rest: list[str]) -> tuple[str, Any, list[str]]:
-        """Return the command that another name means, and say its own name."""
+        """Return the command that another name stands for, and print its own name."""
         meant = self.other_names[typed]
         has_argument = any(not one.startswith("-") for one in rest)
         words = ((meant.with_argument if has_argument else None) or meant.target).split()
@@ -312,7 +313,7 @@ class LazyGroup(_Page, TyperGroup):
 
 
 def _say_name(typed: str, command: str) -> None:
-    """Print the name of a command that was typed by another one. Scripts of the TypeScript CLI see nothing."""
+    """Print the name of a command typed by another name. Prints nothing in scripts of the TypeScript CLI."""
     from mew_agent.cli.app import terminal
 
     if COMPAT_VARIABLE not in os.environ:
@@ -334,7 +335,7 @@ def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) ->
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
     """Return arguments and options as rows of a help page: usage, and help with the default.
 
-    Options that many commands have are left out; see `common_options`.
+    Leaves out common options; see `common_options`.
     """
     common = frozenset(common_options(parameters))
     shown = [one for one in parameters if not getattr(one, "hidden", False) and common.isdisjoint(one.opts)]

@@ -50,7 +50,7 @@ def space_folder(config_path: Path) -> Path:
 def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
     """Return the run file of a folder, or of the working folder and its parents: its path and content.
 
-    From then on this process, and what it starts, trust the certificate of that gateway.
+    From then on this process and its children trust that gateway's certificate.
     """
     path = find_run_file(Path.cwd()) if folder is None else run_file_path(folder.resolve() / auth.STATE_NAME)
     run = read_run_file(path) if path is not None else None
@@ -62,7 +62,7 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
 
 
 def find_last_run(folder: Path | None) -> LastRun | None:
-    """Return how the last run of a folder, or of the working folder or its parents, ended; None if it is not known."""
+    """Return how the last run of a folder, or of the working folder or its parents, ended; None if unknown."""
     here = Path.cwd() if folder is None else folder.resolve()
     folders = (here, *here.parents) if folder is None else (here,)
     return next((last for one in folders if (last := read_last_run(one / auth.STATE_NAME)) is not None), None)
@@ -70,7 +70,7 @@ def find_last_run(folder: Path | None) -> LastRun | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGateway:
-    """A running gateway of `mew gateway start` in this folder. `mark` tells its process from a later one."""
+    """A running gateway of `mew gateway start` in this folder. `mark` identifies its process."""
 
     pid: int
     mark: str
@@ -78,7 +78,7 @@ class RecordedGateway:
 
 
 def recorded_gateways(state: Path) -> dict[int, RecordedGateway]:
-    """Return the running gateways of a state folder by port, without the one of `mew up`."""
+    """Return the running gateways of a state folder by port, except the one of `mew up`."""
     found: dict[int, RecordedGateway] = {}
     for path in sorted((state / "gateways").glob("*.pid")):
         with suppress(OSError, ValueError):
@@ -89,9 +89,9 @@ def recorded_gateways(state: Path) -> dict[int, RecordedGateway]:
 
 
 def is_same_gateway(one: str, other: str) -> bool:
-    """Return True if two URLs name the same gateway, with either scheme and any loopback name.
+    """Return True if two URLs name the same gateway, whatever the scheme or loopback name.
 
-    Lists of gateways do if they share one.
+    Two lists match if they share a gateway.
     """
     known = {_gateway_address(url) for url in addresses(one)}
     return any(_gateway_address(url) in known for url in addresses(other))
@@ -109,7 +109,7 @@ def _gateway_address(url: str) -> tuple[str, int | None, str]:
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
-    """Return the place of a participant's setting by line and by name. `at` is a key within it that the error names."""
+    """Return the place of a participant's setting by line and by name. The error names the key `at` within it."""
     from mew_spaces.config.loading import place_in
 
     exact = () if at is None else (at,)
@@ -117,7 +117,7 @@ def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
 
 
 def relative_to(folder: Path, path: Path) -> str:
-    """Return a path as it is typed in a folder; in full if it lies elsewhere."""
+    """Return a path as it is typed in a folder; in full if it is elsewhere."""
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
@@ -148,7 +148,7 @@ def is_reference(environ: Mapping[str, str]) -> bool:
 
 
 def in_mode(config: "SpaceConfig", environ: Mapping[str, str]) -> "SpaceConfig":
-    """Return the configuration with the mode of MEW_COMPAT, if it is set."""
+    """Return the configuration in the mode of MEW_COMPAT, if that is set."""
     return config.model_copy(update={"compat": "reference"}) if is_reference(environ) else config
 
 
@@ -161,7 +161,7 @@ def default_person(config: "SpaceConfig") -> str | None:
 
 
 def which_person(config: "SpaceConfig | None") -> str:
-    """Return the advice for a missing participant in a space without a default one."""
+    """Return the advice for a missing --participant in a space without a default person."""
     people = people_of(config) if config is not None else []
     if not people:
         return "is missing; give the id of a participant in space.yaml, or set space.default_participant there"
@@ -176,7 +176,7 @@ def not_in_space(where: str, name: str, config: "SpaceConfig", place: object) ->
 
 
 def default_hint(person: str) -> str:
-    """Return how to set the person that commands act as."""
+    """Return the hint that explains how to set the default person."""
     return f"set `default_participant: {person}` under `space` in space.yaml"
 
 

@@ -17,7 +17,7 @@ CommandResult = TypeVar("CommandResult")
 
 @dataclass
 class Output:
-    """How the command that runs prints: the options `--quiet` and `--json`."""
+    """The output options of the running command: `--quiet` and `--json`."""
 
     is_quiet: bool = False
     is_json: bool = False
@@ -60,7 +60,7 @@ COMMON_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def common_options(parameters: Iterable[Any]) -> list[str]:
-    """Return the `COMMON_OPTIONS` that a command has with this meaning, by long name."""
+    """Return the `COMMON_OPTIONS` that a command has in the common meaning, by long name."""
     known = {usage.split()[0].rstrip(","): text for usage, text in COMMON_OPTIONS.items()}
     return [name for name, text in known.items() if any(name in one.opts and one.help == text for one in parameters)]
 
@@ -72,9 +72,9 @@ def _common(usage: str, **settings: Any) -> Any:
 def option(usage: str, text: str = "", **settings: Any) -> Any:
     """Return an option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
 
-    Help pages show that name, because they have no column for types. A switch has none. The first long name is shown;
-    other long names, and short ones that `SHORT_OPTIONS` gives another meaning, are hidden aliases for scripts of the
-    TypeScript CLI.
+    Help pages show the value's name, because they have no column for types. A switch has none. Help shows the first
+    long name. Other long names, and short names with another meaning in `SHORT_OPTIONS`, are hidden aliases for scripts
+    of the TypeScript CLI.
     """
     words = usage.replace(",", " ").split()
     name = words.pop() if not words[-1].startswith("-") else None
@@ -82,7 +82,7 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
 
 
 def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the participants of the space.yaml of a command that is being typed, for shell completion."""
+    """Return the participants in space.yaml, for shell completion."""
     from mew_spaces.config.loading import load_space
     from mew_spaces.errors import SpacesError
 
@@ -160,7 +160,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProgramConnection(ConnectionOptions):
-    """The same for a program in the foreground, with the names that the TypeScript CLI has for these options."""
+    """The same for a program in the foreground, with the option names of the TypeScript CLI."""
 
     participant: Annotated[
         str | None, participant_option("Participant to act as (default: MEW_PARTICIPANT_ID, then the space's person).")

@@ -1,4 +1,4 @@
-"""Turns an exception into the one line and the exit code that a person or a script sees."""
+"""Turns an exception into one error line and an exit code."""
 
 import re
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ _NAMING_OPTIONS: Final = ("--participant", "--observer")
 
 
 def report_error(error: BaseException) -> int:
-    """Print one line and return the exit code. From a group of errors the first one is reported."""
+    """Print one line and return the exit code. Of a group of errors, report the first."""
     error = first_cause(error)
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
@@ -68,13 +68,13 @@ def report_error(error: BaseException) -> int:
 
 
 def _meant_option(error: Any) -> str:
-    """Return the option that was probably meant by an unknown one."""
+    """Return the option that an unknown one probably misspells."""
     known = getattr(error, "possibilities", None) or ()
     return did_you_mean(error.option_name, [name for name in known if name != "--help"]) if known else ""
 
 
 def _expected_arguments(text: str, context: Any) -> str:
-    """Return the arguments of a command, for the error about an extra one."""
+    """Return the arguments of a command, for the error about an extra argument."""
     given = re.fullmatch(r"Unexpected argument: (.*)", text)
     if given is None or context is None:
         return ""
@@ -86,7 +86,7 @@ def _expected_arguments(text: str, context: Any) -> str:
 
 
 def _naming_options(value: str, parameters: Iterable[Any]) -> list[str]:
-    """Return the options of a command that accept a value given as an argument."""
+    """Return the options of a command that accept a value typed as an argument."""
     known = {name for one in parameters for name in one.opts}
     return [f"{name} {value}" for name in _NAMING_OPTIONS if name in known]
 

@@ -1,4 +1,4 @@
-"""Ending on a signal: at once while `mew` is loading; a command that has begun something undoes it."""
+"""Handles signals: `mew` ends at once while it is loading; a running command cleans up first."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Reading and writing texts, printing, logging, and the abilities of a terminal.
+"""Reads and writes texts, prints, logs, and detects the abilities of a terminal.
 
 Owns the standard streams, so that all commands read and print in the same way. Knows no space and no gateway.
 """
@@ -41,14 +41,14 @@ LOG_FORMAT_VARIABLE: Final = "MEW_LOG_FORMAT"
 
 
 class TextLines(logging.Formatter):
-    """Writes a log record as text. Names and texts in it begin no line that looks like a record."""
+    """Writes a log record as text. Names and texts in it cannot fake another record."""
 
     def format(self, record: logging.LogRecord) -> str:
         return indented(super().format(record))
 
 
 class JsonLines(logging.Formatter):
-    """Writes a log record as a line of JSON, with the ids of the envelope and of the call that it is about."""
+    """Writes a log record as a line of JSON, with the ids of its envelope and call."""
 
     def format(self, record: logging.LogRecord) -> str:
         from mew_agent.tracing import log_ids
@@ -101,7 +101,7 @@ def json_line(value: Any) -> str:
 
 
 def print_outcome(text: str, value: Any) -> None:
-    """Print the outcome of a command: as a line of text, or the same as JSON for `--json`."""
+    """Print the outcome of a command, as text or with `--json` as JSON."""
     if OUTPUT.is_json:
         print_json(value)
     else:
@@ -130,8 +130,7 @@ def print_error(text: str) -> None:
 class ProgressLine:
     """Progress of a command: a line on standard error, after the first second.
 
-    The line is drawn again every second. Other output takes its place, and it returns below. Without a terminal, and
-    with `--quiet`, nothing is written.
+    The line is redrawn every second, below other output. Nothing is written without a terminal or with `--quiet`.
     """
 
     _lock: ClassVar = threading.RLock()
@@ -160,7 +159,7 @@ class ProgressLine:
 
     @classmethod
     def step_aside(cls) -> None:
-        """Remove the lines until they are drawn again, because other output follows."""
+        """Remove the line until the next redraw, to make room for other output."""
         for one in cls._shown:
             one._erase()
 
@@ -199,7 +198,7 @@ class ProgressLine:
 
 
 def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Live":
-    """Yield a block that draws lines over each other at this rate, and whenever its `refresh` is called."""
+    """Yield a block that redraws lines in place at this rate, and when its `refresh` is called."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -217,7 +216,7 @@ def now() -> datetime:
 
 
 def own_command() -> str:
-    """Return how to type `mew` here: by its path if the shell does not find it, as in a clone after `make demo`."""
+    """Return how to type `mew` here: by path if the shell does not find it, as in a clone after `make demo`."""
     program = Path(sys.executable).parent / "mew"
     if shutil.which("mew") is not None or not program.is_file():
         return "mew"
@@ -226,10 +225,10 @@ def own_command() -> str:
 
 
 class TerminalClient(Protocol):
-    """A person's way to take part in a space from a terminal: an entry of the table `mew_agent.terminals`."""
+    """A way to take part in a space from a terminal: an entry of the table `mew_agent.terminals`."""
 
     def join(self, connection: Any, config: Any = None) -> None:
-        """Chat until the person leaves. Takes `ConnectionOptions`, and the `SpaceConfig` if it was read already."""
+        """Chat until the person leaves. Takes `ConnectionOptions`, and the `SpaceConfig` if already read."""
 
     def open_space(
         self,
@@ -243,12 +242,12 @@ class TerminalClient(Protocol):
 
 
 def _client() -> TerminalClient | None:
-    """Return the installed way to take part from a terminal. Raises `TwoPlugins`."""
+    """Return the installed terminal client. Raises `TwoPlugins`."""
     return load_only("mew_agent.terminals")
 
 
 def full_screen() -> TerminalClient | None:
-    """Return the full-screen application of a space; None if it is not installed, or the terminal cannot show it."""
+    """Return the full-screen application of a space; None if it is not installed or the terminal cannot show it."""
     streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual draws on standard error
     if not all(map(is_terminal, streams)) or os.environ.get("TERM", "dumb") == "dumb":
         return None
@@ -256,7 +255,9 @@ def full_screen() -> TerminalClient | None:
 
 
 def join_space(connection: Any, config: Any = None) -> None:
-    """Chat in a space from this terminal; see `TerminalClient.join`. Raises `ConfigError` if nothing installed can."""
+    """Chat in a space from this terminal; see `TerminalClient.join`. Raises `ConfigError` if no terminal client is
+    installed.
+    """
     client = _client()
     if client is None:
         raise ConfigError("mew connect", "the part of mew-agent with this command is not installed")
@@ -301,12 +302,12 @@ def _is_not_chatty(record: logging.LogRecord) -> bool:
 
 
 def _is_no_disconnect(record: logging.LogRecord) -> bool:
-    """Return False for a client that has gone away: SDKs log it themselves, with a traceback."""
+    """Return False for the log record of a disconnected client: SDKs log it themselves, with a traceback."""
     return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
 
 
 def _printable(text: str, stream: TextIO) -> str:
-    """Return the text in the stream's encoding, without control characters."""
+    """Return the text without control characters and characters outside the stream's encoding."""
     text = "\n".join(clean(line) for line in text.split("\n"))
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 
 def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
-    """Return the board after an event, and the participant that changed; None means none or all of them.
+    """Return the board after an event, and the participant that changed; None: none or all.
 
-    A status that holds only the fields that were asked for changes nothing. The event `outdated` says which figures are
-    old; a new status is not.
+    A status with only requested fields changes nothing. The event `outdated` lists old figures; a new status is never
+    old.
     """
     if name == "board":
         return Board.model_validate(body), None

@@ -1,7 +1,7 @@
 """[pure] Lays out attention items above the board: reason, age, and useful commands.
 
-Owns the lines and their colours. What needs a person is decided in `mew_board.attention`; only faults of programs
-are added here, since the gateway does not know why a program ended.
+Owns the lines and their colours. `mew_board.attention` decides what needs a person. This module adds only faults of
+programs, since the gateway does not know why a program ended.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ _NARROW: Final = 70
 
 
 def single_items(items: Iterable[AttentionItem]) -> list[AttentionItem]:
-    """Return one item for each cause: the items of a group instead of the group."""
+    """Return one item per cause: the members of a group instead of the group."""
     return [inner for one in items for inner in (one.items or (one,))]
 
 
 def with_faults(
     items: Iterable[AttentionItem], board: Board, faults: Mapping[str, str], *, now: datetime
 ) -> tuple[AttentionItem, ...]:
-    """Add the faults of participants' programs. A fault replaces the item that the participant is not connected."""
+    """Add the faults of participants' programs. A fault replaces the item "not connected"."""
     found = [one for one in single_items(items) if one.kind != "disconnected" or one.participant not in faults]
     for entry in board.participants:
         if entry.id in faults:
@@ -67,7 +67,7 @@ def attention_line(item: AttentionItem, *, now: datetime) -> str:
 
 
 def _texts(item: AttentionItem, now: datetime) -> list[str]:
-    """Return the parts of an item that stay together if they fit into a line: its words, then its commands."""
+    """Return the parts of an item that share a line if they fit: its text, then its commands."""
     since = parse_time(item.since)
     age = "" if since is None else f", {span((now - since).total_seconds())}"
     return [f"{clean(item.reason)}{age}", *(clean(one.command) for one in item.actions if one.command)]

@@ -80,10 +80,10 @@ def board_lines(
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
-    A participant that never reported gets a row only if `launched` names it, since people do not report. Those that
-    are not `agents` and report no context have `-` in each cell. The attention `items` decide how urgent a row is.
-    `ended` says how the programs ended that no longer run, by participant. `by` groups the rows; the title of a group
-    counts also participants without a row. `now` carries the time zone to show.
+    A participant that never reported gets a row only if `launched` names it, since people do not report. Participants
+    outside `agents` without a context have `-` in each cell. The attention `items` decide the urgency of a row. `ended`
+    says, by participant, how ended programs ended. `by` groups the rows; a group's title also counts participants
+    without a row. `now` carries the time zone to show.
     """
     everyone = views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
     rows = [row for row in everyone if row.status is not None or row.id in launched or row.ended is not None]
@@ -98,7 +98,7 @@ def board_lines(
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
-    """Return a participant as one line with its time, for output that is not redrawn."""
+    """Return a participant as one line with a timestamp, for output that is not redrawn."""
     return f"{now:%H:%M:%S}  {ParticipantView(entry, now, ended).sentence}"
 
 
@@ -138,14 +138,14 @@ def _table(
 
 
 def _row(row: ParticipantView, widths: list[int], layout: _Layout, style: TerminalStyle) -> list[str]:
-    """Return the line of a row, and those of its notes."""
+    """Return the line of a row and its notes."""
     texts = [column.text(row, style) for column in layout.columns]
     notes = _notes(row, layout, style) if layout.notes else []
     return [_join(texts, widths, layout, style, row), *(paint(line, COLOURS[row.severity], style) for line in notes)]
 
 
 def _fitting_layout(rows: Sequence[ParticipantView], style: TerminalStyle) -> tuple[_Layout, list[int]]:
-    """Return the first layout that fits, else the narrowest, and the widths of its columns."""
+    """Return the first layout that fits (else the narrowest) and its column widths."""
     widths: list[int] = []
     has_unread = any(row.unread for row in rows)
     for layout in _layouts(with_state=any(row.remarks for row in rows), with_unread=has_unread):
@@ -157,7 +157,7 @@ def _fitting_layout(rows: Sequence[ParticipantView], style: TerminalStyle) -> tu
 
 
 def _notes(row: ParticipantView, layout: _Layout, style: TerminalStyle) -> list[str]:
-    """Return lines for the reason of a missing figure and the state. Lines break between remarks only."""
+    """Return lines with the reason of a missing figure and the state. Break lines only between remarks."""
     is_unknown = not row.is_quiet and row.percent is None
     why = [row.reason] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
     lines: list[str] = []
@@ -190,7 +190,7 @@ def _join(
 
 
 def paint(text: str, code: str, style: TerminalStyle) -> str:
-    """Return a text in a colour, such as one of `COLOURS`, if the terminal has colours."""
+    """Colour a text with one of `COLOURS`, if the terminal has colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if style.colour and text else text
 
 
@@ -203,9 +203,9 @@ def _bar(row: ParticipantView, style: TerminalStyle, size: int) -> str:
 
 
 def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
-    """Return how full the window is, in `size` cells; `with_limit` marks where the agent compacts.
+    """Draw how full the window is, in `size` cells; `with_limit` marks where the agent compacts.
 
-    Needs the size of the window, and a present or a last figure.
+    Needs the window size, and a current or last figure.
     """
     last = words.last_tokens(status)
     tokens = status.tokens if last is None else last
@@ -242,7 +242,7 @@ _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 
 
 def _layouts(*, with_state: bool, with_unread: bool) -> Iterable[_Layout]:
-    """Layouts from wide to narrow. The basis of a figure is never dropped; the bar and the trend go first."""
+    """Layouts from wide to narrow. Never drop the basis of a figure; drop the bar and the trend first."""
     unread = (_UNREAD,) if with_unread else ()
     full = (_name(32), _FIGURE, _WIDE_BAR, _KNOWN, *unread, _NEXT, _COMPACTS, _LAST)
     yield _Layout((*full, _STATE) if with_state else full)

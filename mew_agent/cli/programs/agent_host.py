@@ -1,8 +1,8 @@
 """A process that runs several agents of a space for `mew up`, each as if it had a process of its own.
 
-Keeps the output of each agent apart. The end of one agent ends no other. Orders arrive on standard input and notes
-leave on standard output, in the form of `mew_spaces.launch.host_messages`. `mew up` decides which agents share a
-process and restarts them.
+Separates the output of the agents; when one ends, the others continue. Reads orders from standard input and writes
+notes to standard output, in the form of `mew_spaces.launch.host_messages`. `mew up` decides which agents share a
+process, and restarts them.
 """
 
 import io
@@ -41,9 +41,9 @@ _output: ContextVar["AgentOutput | None"] = ContextVar("output", default=None)
 
 
 def serve_agents() -> None:
-    """Run agents by the orders on standard input, until a signal arrives.
+    """Run agents as standard input orders, until a signal arrives.
 
-    The end of standard input means that `mew up` was killed: then the agents stay until each has ended.
+    If standard input ends, `mew up` was killed: the process then waits for its agents to end.
     """
     notes = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else prints is no note
@@ -118,7 +118,7 @@ class _AgentHost:
 
 
 class AgentOutput(io.TextIOBase):
-    """The output of one agent: appended to its log, and sent line by line to `mew up` if that shows it."""
+    """The output of one agent: appended to its log, and sent line by line to `mew up` if `mew up` shows it."""
 
     def __init__(self, file: IO[bytes], on_line: Callable[[str], None] | None) -> None:
         self._file = file
@@ -127,7 +127,7 @@ class AgentOutput(io.TextIOBase):
         self.handler = terminal.log_handler(self, "info")
 
     def log_from(self, level: str) -> None:
-        """Log records of this level and above."""
+        """Accept log records from this level on."""
         self.handler = terminal.log_handler(self, level)
         root = logging.getLogger()
         root.setLevel(min(root.level, self.handler.level))
@@ -181,7 +181,9 @@ def _output_by_agent() -> Iterator[None]:
 
 @contextmanager
 def _agent_output(order: HostOrder, send: Callable[[HostNote], None] | None) -> Iterator[AgentOutput]:
-    """Write the output of this task and its children to an agent's log. Raises `OSError` if that cannot be opened."""
+    """Write the output of this task and its children to an agent's log. Raises `OSError` if the log cannot be
+    opened.
+    """
     on_line = None if send is None else (lambda line: send(HostNote(name=order.name, line=line)))
     with open_log(order.log) as file:
         output = AgentOutput(file, on_line)

@@ -96,7 +96,7 @@ def _type_called(name: str) -> RunnableAgent:
 
 
 def _running_space(agent_id: str | None) -> Source | None:
-    """Return settings from the running space of this folder; None without one."""
+    """Return settings from the running space of this folder; None if none runs."""
     found = find_run(None)
     if found is None:
         return None

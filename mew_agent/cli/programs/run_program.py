@@ -1,7 +1,6 @@
 """`mew run`: starts a program of the user as a participant of the running space.
 
-Owns the environment that the program gets. The program replaces this process, so the terminal, signals and the exit
-code are its own.
+Owns the program's environment. The program replaces this process and takes over its terminal, signals and exit code.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`mew gateway start`: runs the gateway of one or more spaces; and a gateway inside a Python program."""
+"""Runs the gateway of one or more spaces: for `mew gateway start`, and inside a Python program."""
 
 import os
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def start(
 
 @contextmanager
 def _recorded(state: Path, gateway: RunningGateway) -> Iterator[None]:
-    """Let commands in the folder of the space find this process and its address while the block runs."""
+    """Record this process and its address for commands in the space's folder while the block runs."""
     path = state / "gateways" / f"{gateway.port}.pid"
     make_private_folder(path.parent)
     replace_private_file(path, f"{os.getpid()} {started_mark(os.getpid())} {gateway.url}\n")
@@ -115,7 +115,7 @@ def serve_in_process(
 
 
 def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:
-    """Spaces in one folder would share tokens, invitations and logs."""
+    """Refuse two spaces in one folder: they would share tokens, invitations and logs."""
     for index, state in enumerate(states):
         if state in states[:index]:
             other = configs[states.index(state)]

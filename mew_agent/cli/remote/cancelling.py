@@ -1,6 +1,6 @@
 """`mew cancel`: cancels chats that have no answer yet, and running turns.
 
-Reads them from the newest envelopes that the gateway keeps. Which are unfinished is `unfinished`.
+Reads them from the newest envelopes that the gateway keeps. `unfinished` selects the open ones.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`: request and answer.
 
-Recognises the answer to each, and prints it. What a control does is up to the participant.
+Sends each control, recognises its answer and prints it.
 """
 
 import time
@@ -157,14 +157,14 @@ def _makes_room(fit: Fit, *, is_held: bool) -> str:
 
 
 def _answers_no_chats(sent: SentRequest) -> bool:
-    """Return True if space.yaml gives the participant a type without chats."""
+    """Return True if space.yaml gives the participant a type that answers no chats."""
     config = configuration_at(sent.api.run_path)
     known = config.participants.get(sent.participant) if config is not None else None
     return known is not None and not known.answers_chats
 
 
 def _cancel_question(sent: SentRequest) -> None:
-    """Cancel the question, and print the state of it."""
+    """Cancel the question, and print its state."""
     payload, about = ChatCancel(reason="its sender pressed Ctrl-C"), (sent.sent.id,)
     cancel = new_envelope(sent.api, kinds.CHAT_CANCEL, payload, sent.participant, correlation_id=about)
     try:
@@ -176,7 +176,7 @@ def _cancel_question(sent: SentRequest) -> None:
 
 
 def _name_undo(sent: SentRequest) -> None:
-    """Print how to undo the compaction. It continues after Ctrl-C."""
+    """Print the command that undoes the compaction, which continues after Ctrl-C."""
     agent = sent.participant
     terminal.warn(f"{agent} continues to compact; `mew undo {agent}` restores what that removes")
 

@@ -1,7 +1,7 @@
 """`mew proposals`, `approve` and `reject`.
 
-Shows proposals, and finds them by the beginning of their ids. The gateway keeps the proposals, and decides who may make
-their requests.
+Shows proposals, and finds them by the first characters of their ids. The gateway stores the proposals and decides who
+may approve them.
 """
 
 import json
@@ -89,7 +89,7 @@ def show_proposals(*, connection: ConnectionOptions) -> None:
 
 
 def _whole(proposal: UndecidedProposal) -> Iterator[str]:
-    """Yield a whole proposal as lines."""
+    """Yield a complete proposal as lines."""
     age = span(proposal.age_seconds or 0.0)
     head = f"{short_id(proposal)}  {proposal.sender} proposes {_call(proposal)}, {age} ago; {_deciders(proposal)}"
     yield clean(head)
@@ -97,7 +97,7 @@ def _whole(proposal: UndecidedProposal) -> Iterator[str]:
 
 
 def _is_confirmed(proposal: UndecidedProposal, name: str | None) -> bool:
-    """Show a proposal that was not named by its id, and ask about it at a terminal."""
+    """Show a proposal that was not selected by its id. In a terminal, ask for confirmation."""
     if name not in (None, proposal.sender):
         return True
     terminal.print_lines(_whole(proposal))
@@ -162,7 +162,7 @@ def reject(
 
 
 def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None:
-    """Raise `PeerFailed` if the proposer says that our decision does not count, because another one was first."""
+    """Raise `PeerFailed` if another decision about the proposal was first."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
         try:
@@ -176,7 +176,7 @@ def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None
 
 
 def short_id(proposal: UndecidedProposal) -> str:
-    """Return the beginning of an id, by which a person names a proposal."""
+    """Return the short form of a proposal's id."""
     return visible(_typed_id(proposal))
 
 
@@ -185,7 +185,7 @@ def _typed_id(proposal: UndecidedProposal) -> str:
 
 
 def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
-    """Find the open proposal that an id, a participant or no name means. Raises `ConfigError`."""
+    """Find the open proposal for an id, a participant or no name. Raises `ConfigError`."""
     proposals = api.proposals()
     participants = {str(one.get("id")) for one in api.participants()} if name is not None else set[str]()
     found = _meant(proposals, name, participants)
@@ -202,9 +202,9 @@ def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
 def _meant(
     proposals: Sequence[UndecidedProposal], name: str | None, participants: Collection[str]
 ) -> list[UndecidedProposal]:
-    """Return the proposals that an id, the beginning of an id, a participant or no name means.
+    """Return the proposals that match an id, the beginning of an id, a participant, or no name.
 
-    The id of a participant means nothing else: proposers choose the ids of their proposals.
+    A participant's id only selects its proposals, because proposers choose the ids of their proposals.
     """
     if name is None:
         return list(proposals)
@@ -214,7 +214,7 @@ def _meant(
 
 
 def _why_none(proposals: Sequence[UndecidedProposal], name: str) -> str:
-    """Return why a name means no proposal, with the ids to choose from."""
+    """Return why no proposal matches a name, with the ids to choose from."""
     alike = [one for one in proposals if one.id.startswith(name)]
     problem = "no open proposal has this id"
     if alike:
@@ -224,7 +224,7 @@ def _why_none(proposals: Sequence[UndecidedProposal], name: str) -> str:
 
 
 def announce_approvals(request: SentRequest) -> None:
-    """Print the approvals that the participant waits for, now and after each change of its status."""
+    """Print who can approve the participant's proposals, now and after each change of its status."""
     announced: set[str] = set()
 
     def announce() -> None:
@@ -260,7 +260,7 @@ def _arguments(proposal: UndecidedProposal) -> Mapping[str, Any]:
 
 
 def _check_decider(proposal: UndecidedProposal, me: str) -> None:
-    """Raise `ConfigError` if an agent asked others than us about its compaction; it would ignore our decision."""
+    """Raise `ConfigError` if an agent asked others about its compaction: it would ignore our decision."""
     if is_compaction(proposal) and me not in _arguments(proposal).get("approvers", ()):
         raise ConfigError("--participant", f"'{me}' may not decide about this compaction; {_deciders(proposal)}")
 
@@ -286,7 +286,7 @@ def _occasion(given: Mapping[str, Any]) -> str:
 
 
 def _details(proposal: UndecidedProposal) -> list[str]:
-    """Return the whole proposal: a person must not approve hidden parts."""
+    """Return the complete proposal: a person must not approve hidden parts."""
     if proposal.truncated:
         return ["(too large to be kept)"]
     if not is_compaction(proposal):

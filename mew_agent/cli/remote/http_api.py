@@ -1,7 +1,7 @@
 """A client of the gateway's HTTP interface, for one-shot commands.
 
-Owns requests and repeating them. Blocking on purpose: a command waits for one answer at a
-time. It opens no WebSocket, so it never takes over a participant's connection.
+Owns requests and their retries. Blocks on purpose: a command waits for one answer at a time. Opens no WebSocket, so it
+never replaces a participant's connection.
 """
 
 import json
@@ -96,8 +96,8 @@ class EventStream:
     def next(self, *, deadline: float | None = None) -> ServerSentEvent:
         """Wait for the next event.
 
-        `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, and `NotConnected` when the gateway
-        closes the stream or sends nothing for too long, and is not being restarted.
+        `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, and `NotConnected` if the gateway
+        closes the stream or stays silent too long, unless it is restarting.
         """
         while True:
             try:
@@ -167,8 +167,8 @@ class GatewayApi:
     `gateway` may be a ws:// or an http:// URL, since both use one port, or several URLs, separated by commas: if one
     does not answer, the next is asked. Every method raises `NotConnected` if no gateway answers, `CertificateRejected`
     if a certificate is not trusted, `Unauthorized` if the token is refused, and `GatewayError` if the request is
-    refused. `run_path` is the run file of a space on this machine: while that says that the gateway is being restarted,
-    requests are repeated; the gateway recognises the id of an envelope that it already has.
+    refused. `run_path` is the run file of a space on this machine: while the file says that the gateway is restarting,
+    requests are repeated. The gateway recognises envelopes that it already has by their ids.
     """
 
     def __init__(self, gateway: str, *, space: str, participant: str, token: str, run_path: Path | None = None) -> None:
@@ -181,12 +181,12 @@ class GatewayApi:
 
     @property
     def gateway(self) -> str:
-        """The http:// or https:// URL of the gateway that is asked now."""
+        """The http:// or https:// URL of the current gateway."""
         return self._gateways[0]
 
     @property
     def can_continue(self) -> bool:
-        """True if another gateway may answer, or this one after its supervisor on this machine restarts it."""
+        """True if another gateway may answer, or if a supervisor on this machine will restart this one."""
         return self.run_path is not None or len(self._gateways) > 1
 
     def run(self) -> RunFile | None:
@@ -196,8 +196,8 @@ class GatewayApi:
     def is_complete(self) -> bool:
         """Return True if the gateway serves board, events and history over HTTP.
 
-        A health answer without a protocol is that of the TypeScript gateway, which takes messages only. A gateway that
-        does not answer counts as complete: the next request says what is wrong.
+        A health answer without a protocol comes from the TypeScript gateway, which only accepts messages. A gateway
+        that does not answer counts as complete: the next request reports the problem.
         """
         try:
             return "protocol" in self._object("GET", "/health")
@@ -230,7 +230,7 @@ class GatewayApi:
     def post(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
         """Send an envelope as the participant, and return the answer of the gateway; see `send`.
 
-        Sends it once more, with the same id, if the gateway cannot tell whether it is stored.
+        Sends it again with the same id if the gateway cannot tell whether it is stored.
         """
         written = json.dumps({"id": str(uuid4()), **envelope}, ensure_ascii=False)
         post = partial(self._object, "POST", self._messages, written.encode())
@@ -255,11 +255,11 @@ class GatewayApi:
             yield pages.take(self._object("GET", pages.path))
 
     def events(self, last: int = 0) -> AbstractContextManager[SpaceEvents]:
-        """Open the space's events: the newest `last` envelopes without statuses, the board, then later events."""
+        """Open the space's events: the board, the newest `last` envelopes except statuses, then later events."""
         return closing(EventStream(self, last))
 
     def newest(self, last: int) -> tuple[Board, list[Envelope]]:
-        """Return the board, and the newest `last` envelopes that are no statuses, oldest first."""
+        """Return the board, and the newest `last` envelopes except statuses, oldest first."""
         past: list[Envelope] = []
         with self.events(last) as events:
             while (event := events.next()).name != "board":
@@ -268,7 +268,7 @@ class GatewayApi:
         return Board.model_validate(event.body), past
 
     def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> _OpenEvents:
-        """Open the event stream after the event with the id `since`, else see `events`. The caller closes it."""
+        """Open the event stream after the event `since`; without it as in `events`. The caller closes it."""
         place = f"?since={quoted(since)}" if since is not None else f"?last={last}" if last else ""
         path = f"/spaces/{quoted(self.space)}/events{place}"
 
@@ -291,7 +291,7 @@ class GatewayApi:
         return answer_object(self.gateway, self._repeat(read))
 
     def _repeat(self, request: Callable[[], T], deadline: float | None = None) -> T:
-        """Make a request, again while the gateway is being restarted. Raises `TimeoutError` past `deadline`."""
+        """Make a request, and repeat it while the gateway restarts. Raises `TimeoutError` past `deadline`."""
         begun = time.monotonic()
         is_announced = False
         others = len(self._gateways) - 1

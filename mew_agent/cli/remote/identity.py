@@ -1,6 +1,6 @@
 """Finds the participant a command acts as, and its gateway: from options, the environment, or the running space.
 
-Owns the order in which they are looked up. Reads the run file and a token file; opens no connection.
+Owns the lookup order. Reads the run file and a token file; opens no connection.
 """
 
 import os
@@ -54,7 +54,7 @@ class Identity:
 
 
 def find_gateway(connection: ConnectionOptions) -> GatewayApi:
-    """Find a one-shot command's access to its gateway: over HTTP, or where that lacks the board by a part.
+    """Find a one-shot command's access to its gateway: over HTTP, or through a part if the gateway serves no board.
 
     Raises as `find_identity` does.
     """
@@ -94,7 +94,7 @@ class _LocatedSpace(NamedTuple):
 
 
 def _recorded_space(file: Path, given: str | None) -> _LocatedSpace | None:
-    """Return the space that `mew gateway start` serves from a folder, if the given gateway is one of its own."""
+    """Return the space that `mew gateway start` serves from a folder, if the given gateway is one of these."""
     state = state_dir(file.resolve())
     urls = ",".join(one.url for one in recorded_gateways(state).values() if one.url is not None)
     if not urls or (given is not None and not is_same_gateway(given, urls)):
@@ -106,7 +106,7 @@ def _recorded_space(file: Path, given: str | None) -> _LocatedSpace | None:
 def _find_place(connection: ConnectionOptions) -> _LocatedSpace:
     """Find the gateway: the given one, or one that `mew up` or `mew gateway start` runs in this folder.
 
-    A token of the folder goes to a gateway of the folder only.
+    Tokens of the folder go only to gateways of the folder.
     """
     path, run = find_run(connection.folder) or (None, None)
     given = connection.gateway or os.environ.get("MEW_GATEWAY")

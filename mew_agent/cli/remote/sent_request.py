@@ -1,7 +1,7 @@
 """Sends one envelope to a participant and follows the events that answer it.
 
-Owns sending and waiting: the event stream opens before the envelope is sent, so no answer is missed. The commands
-decide what to send and which kinds answer it.
+Owns sending and waiting: the event stream opens before the envelope is sent, so no answer is missed. Commands choose
+the envelope and the kinds of its answers.
 """
 
 import time
@@ -58,7 +58,7 @@ class RequestRefused(MewAgentError):
 
 
 class ParticipantOffline(NotConnected):
-    """No answer can come; `cause` names the participant that is not connected."""
+    """No answer can arrive, because the participant named in `cause` is not connected."""
 
     def __str__(self) -> str:
         return self.cause
@@ -125,13 +125,13 @@ class SentRequest:
                 raise ParticipantOffline(self.api.gateway, f"'{self.participant}' left before it answered")
 
     def _raise_refusal(self, body: Mapping[str, Any]) -> None:
-        """Raise `ChatRefused` if an answer says that the participant does not answer our chat."""
+        """Raise `ChatRefused` if an answer refuses our chat."""
         answer = Draft.model_validate(body)
         if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
             raise ChatRefused(self.participant, clean(problem))
 
     def next_status(self, *, passing: tuple[str, ...] = ()) -> Status:
-        """Return the status that answers. One of `passing` comes before the answer and is skipped."""
+        """Return the status that answers the request. Skips one of `passing`, which comes first."""
         while True:
             status = parse_answer(Status, self.next_answer(kinds.PARTICIPANT_STATUS)[1], self.participant)
             if status.status not in passing:
@@ -176,7 +176,7 @@ def send_request(
 ) -> Iterator[SentRequest]:
     """Send an envelope to one participant. Raises `NoSuchParticipant` or `ParticipantOffline` before sending it.
 
-    `on_interrupt` is called at Ctrl-C from the moment when the participant may have the envelope.
+    Once the participant may have the envelope, Ctrl-C calls `on_interrupt`.
     """
     api = find_gateway(connection)
     with api.events() as events, terminal.ProgressLine() as progress:
@@ -230,7 +230,7 @@ class TargetedRequest:
                     raise RequestRefused(self.target, problem)
 
     def print(self, text: str, outcome: Mapping[str, Any]) -> None:
-        """Print the participant's id and the outcome, or for `--json` JSON."""
+        """Print the participant's id and the outcome, or JSON with `--json`."""
         terminal.print_outcome(f"{self.target}: {text}", {"participant": self.target, **outcome})
 
 
@@ -247,13 +247,13 @@ class SlowRequest(TargetedRequest):
 
 
 def _calls(status: Status | None) -> int | None:
-    """Return how many model calls a participant has made; None if it does not say."""
+    """Return the number of model calls that a participant has made; None if unknown."""
     spending = report_of(status).spending
     return None if spending is None or spending.calls is None else spending.calls + spending.unreported_calls
 
 
 def _number_of_call(before: int | None, now: int | None) -> str:
-    """Format the number of the running call, by the calls before the request and now; empty if it is not known."""
+    """Format the number of the running call from the counts before the request and now; empty if unknown."""
     return f"call {1 + now - before}" if now is not None and before is not None and now > before else ""
 
 
@@ -266,7 +266,7 @@ def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:
 
 
 def typed_payload(model: type[P], where: str, **values: Any) -> P:
-    """Make a payload of typed values. Raises `ConfigError` that names the argument `where`."""
+    """Build a payload from typed values. Raises `ConfigError` naming the argument `where`."""
     try:
         return model(**values)
     except ValidationError as error:

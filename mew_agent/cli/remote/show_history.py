@@ -69,7 +69,7 @@ def _is_wanted(message: Message, patterns: list[str], target: str | None) -> boo
 
 
 def _markdown(message: Message) -> str:
-    """Return one envelope as a section: the text of a chat, others as JSON. No text leaves its code block."""
+    """Return one envelope as a section: the text of a chat, others as JSON. No text can close its code block."""
     who, payload, kind = _who(message), message.get("payload") or {}, message.get("kind")
     at = message.get("ts")
     if kind == kinds.CHAT:
@@ -80,9 +80,9 @@ def _markdown(message: Message) -> str:
 
 
 def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> list[Message]:
-    """Read the history at the gateway from its end, and return the newest messages of these kinds.
+    """Read the gateway's history from its end, and return the newest messages of these kinds.
 
-    Statuses can only be read from the beginning.
+    Reads statuses from the beginning, the only way the gateway offers.
     """
     is_backwards = not any(fnmatchcase(kinds.PARTICIPANT_STATUS, pattern) for pattern in patterns)
     newest, read = list[Message](), 0

@@ -1,6 +1,6 @@
 """`mew status`: the board of a space, once, as it changes, or over time.
 
-Reads the board from the gateway, and decides how often it is drawn. Its layout is `board.table`.
+Reads the board from the gateway, and decides when to redraw it. `board.table` lays it out.
 """
 
 import sys
@@ -67,7 +67,7 @@ def _warn_of_killed_supervisor(api: GatewayApi) -> None:
 
 
 def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
-    """Run the full-screen application as a person; return False if there is none, or if no person would join."""
+    """Run the full-screen application as a person. Returns False without one, or if no person would join."""
     client = terminal.full_screen()
     if client is None:
         return False
@@ -147,7 +147,7 @@ def _how_ended(name: str, api: GatewayApi) -> str | None:
 
 
 def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:
-    """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
+    """Draw the table in place. Redraw twice a second, because ages grow without events."""
     latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
 
     def lines() -> list[str]:
@@ -163,7 +163,7 @@ def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:
 
 
 def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None:
-    """Ring the bell if work is blocked for a new reason."""
+    """Ring the bell when work is blocked for a new reason."""
     if bell and any(one.level == "blocking" and one.id not in seen for one in items):
         sys.stderr.write("\a")
         sys.stderr.flush()

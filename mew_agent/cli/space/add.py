@@ -1,8 +1,8 @@
 """`mew agent add`: adds a participant to a space, without a restart if the space runs.
 
-Owns the order of the steps: the running gateway admits the participant and creates its token (`space/invite`),
-space.yaml gets its section for the next start, and the process of `mew up` starts its program. A program that fails at
-once is removed again. If no space runs, only the file changes.
+Owns the steps: the running gateway admits the participant and creates its token (`space/invite`), space.yaml gets its
+section, and the process of `mew up` starts its program. A participant whose program fails at once is removed again. If
+no space runs, only the file changes.
 """
 
 import os
@@ -48,14 +48,14 @@ class _SectionOptions:
     """One option for each participant type that can be added from the command line."""
 
     def given(self) -> dict[str, str]:
-        """Return the given values by the key of their section."""
+        """Return the given values by section key."""
         return {key: value for key in participant_types() if (value := getattr(self, key, None)) is not None}
 
 
 if TYPE_CHECKING:
 
     class SectionOptions(_SectionOptions):
-        """Takes the values by the key of their section."""
+        """Accepts the values by section key."""
 
         def __init__(self, **given: str | None) -> None: ...
 
@@ -70,7 +70,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class NewParticipant:
-    """A participant to add, as given on the command line; an agent if nothing says otherwise."""
+    """A participant to add, as given on the command line (default: an agent)."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
     of_types: SectionOptions = field(default_factory=SectionOptions)
@@ -105,7 +105,7 @@ class NewParticipant:
         return section
 
     def _refuse_two_kinds(self) -> None:
-        """Raise `ConfigError` for options of two kinds of participants."""
+        """Raise `ConfigError` for options of two participant types."""
         types = participant_types()
         kinds_given = [by.option for key in self.of_types.given() if (by := types[key].added_by) is not None]
         kinds_given += [flag for flag, value in (("--command", self.command), ("--person", self.is_person)) if value]
@@ -115,7 +115,7 @@ class NewParticipant:
             raise ConfigError(given[0], f"cannot be combined with {given[1]}")
 
     def _program_section(self) -> dict[str, Any]:
-        """Return the part of the section that names a program; empty for a person."""
+        """Return the section's part that names a program; empty for a person."""
         for key, text in self.of_types.given().items():
             return {key: participant_types()[key].section_from(text)}
         if self.command is not None:
@@ -129,7 +129,7 @@ class NewParticipant:
 
 @dataclass(frozen=True, slots=True)
 class AddOutcome:
-    """The outcome of an addition, as text and as two flags."""
+    """The outcome of an addition: a text and two flags."""
 
     text: str
     is_added: bool = True

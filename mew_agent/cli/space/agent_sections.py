@@ -1,7 +1,7 @@
 """Checks the `agent:` sections of a space.yaml, and turns them into the settings of the agents' processes.
 
-Adds to an agent's settings what only its space knows: facts about models, the file of its conversation, and the address
-of the model server that the space starts. What settings mean is in `mew_agent.config.agent_config`.
+Adds the space's values to an agent's settings: facts about models, the file of its conversation, and the address of the
+space's model server. `mew_agent.config.agent_config` defines the settings.
 """
 
 import socket
@@ -34,7 +34,7 @@ PROBE_SECONDS: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class AgentSection:
-    """An agent's section of space.yaml, as written and as the agent will read it."""
+    """An agent's section of space.yaml, as written and as the agent reads it."""
 
     written: Mapping[str, Any]
     config: AgentConfig
@@ -44,7 +44,7 @@ class AgentSection:
 def read_section(
     name: str, section: WrittenAgentSettings, space: SpaceConfig, path: Path, environ: Mapping[str, str]
 ) -> AgentSection:
-    """Read a section in the way the agent will. Raises `ConfigError`."""
+    """Read a section as the agent will. Raises `ConfigError`."""
     written = section.given()
     facts = {model: known.model_dump(exclude_none=True) for model, known in space.models.items()}
     if facts:
@@ -68,7 +68,7 @@ def read_section(
 
 
 def process_settings(agent: AgentSection, store: Path, model_port: int | None) -> dict[str, Any]:
-    """Return the settings of the agent's process; for the space's own model server, with its address."""
+    """Return the settings of the agent's process, with the address of the space's own model server if it uses that."""
     settings = {"store": str(store), **agent.written}
     served = served_model(agent.config)
     if served is not None:
@@ -97,16 +97,18 @@ class ServedModel:
 
 
 def served_model(agent: AgentConfig) -> ServedModel | None:
-    """Return the model that an agent needs from the space's own server; None for an agent with another server.
+    """Return the model that an agent needs from the space's own server; None if it uses another server.
 
-    Raises as `BuiltinModel.serves` does.
+    Raises the errors of `BuiltinModel.serves`.
     """
     found = builtin_model(agent.base_url)
     return None if found is None else ServedModel(str(agent.base_url), found.serves(agent.model, f"{agent.id}: model"))
 
 
 def shared_model(agents: Iterable[AgentConfig]) -> ServedModel | None:
-    """Return the model that all agents need from the space's own server. Raises `ConfigError` if they need two."""
+    """Return the model that all agents need from the space's own server. Raises `ConfigError` if they need different
+    models.
+    """
     users: dict[ServedModel, str] = {}
     for agent in agents:
         if (served := served_model(agent)) is not None:

@@ -30,12 +30,12 @@ class AgentType(ParticipantType):
     more_keys: ClassVar[Mapping[str, tuple[Any, Any]]] = {"own_process": (bool, False)}
 
     def start(self, start: ParticipantStart) -> ProgramStart:
-        """Return the command, and the settings that were prepared."""
+        """Return the command, and the prepared settings."""
         host = () if start.settings["own_process"] else start.program("mew", ("agent", "run", "--from-stdin"))
         return ProgramStart(start.program("mew", ("agent", "run", *start.joins)), start.prepared, host)
 
     def inherits(self, section: WrittenAgentSettings | None) -> tuple[str, ...]:
-        """Return the variables of the model, and those with its keys."""
+        """Return the model's environment variables, including those with its keys."""
         if section is None:
             return (*_MODEL_VARIABLES, _API_KEY)
         given = section.given()
@@ -52,7 +52,7 @@ class AgentType(ParticipantType):
             yield ("compaction", "approve"), approver
 
     def warnings(self, name: str, section: WrittenAgentSettings, space: DeclaredRights) -> Iterator[tuple[Place, str]]:
-        """Yield a warning if the approval of compactions cannot be asked for, or cannot be given."""
+        """Yield a warning if compactions cannot be proposed for approval or cannot be approved."""
         if section.compaction is None:
             return
         call = {"method": "tools/call", "params": {"name": COMPACT_CONTEXT}}

@@ -1,6 +1,6 @@
 """`mew init`: creates a space from a template in the working folder.
 
-Writes the files, and prints their names. What a template is and how it is filled is `templates`.
+Writes the files, and prints their names. `templates` finds and fills templates.
 """
 
 import getpass
@@ -210,12 +210,12 @@ def _ignore(path: Path) -> None:
 
 
 def _existing(folder: Path) -> Path | None:
-    """Return the space.yaml of a folder that commands read."""
+    """Return the folder's space.yaml, as commands find it."""
     return next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
 
 
 def _person(user: str, template: Template) -> str:
-    """Return the id of the person: the user's name, or `human` if that cannot be an id in this template."""
+    """Return the person's id: the user name, or `human` if that is not a valid id in this template."""
     is_taken = f"\n  {user}:" in f"\n{template.text()}"
     is_plain = _PLAIN_NAME.fullmatch(user) is not None and user not in _YAML_WORDS
     return user if is_plain and not is_taken and not is_reference(os.environ) else "human"

@@ -1,4 +1,4 @@
-"""The plan of `mew up`: everything that is checked and chosen before a program is started.
+"""The plan of `mew up`: everything checked and chosen before a program starts.
 
 Collects the file, the address, the tokens and each agent's settings that a space needs to run. `start_checks` finds
 mistakes in them. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
@@ -74,7 +74,7 @@ INTERPRETER: Final = "MEW_PYTHON"
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """The options of `mew up`. With `joins`, the user also wants to join as `participant`, or as the person."""
+    """The options of `mew up`. With `joins`, the user also joins as `participant` (default: the space's person)."""
 
     joins: Annotated[bool, option("--interactive, -i", "Run in the background and join from this terminal.")] = False
     participant: Annotated[
@@ -107,7 +107,7 @@ class StartOptions:
 class LaunchPlan:
     """A space that is ready to start: checked, with its tokens and addresses.
 
-    `served` is what its own model server serves; None without a server.
+    `served` is the model of its own model server; None without one.
     """
 
     launch: Launch
@@ -125,12 +125,12 @@ class LaunchPlan:
 
     @property
     def logs(self) -> Path:
-        """The folder of the programs' logs, next to the gateway's own."""
+        """The folder of the programs' logs, next to the gateway's logs."""
         return log_folder(self.state)
 
     @property
     def log_links(self) -> Path | None:
-        """The folder where the TypeScript CLI keeps its logs, in reference mode."""
+        """In reference mode, the folder of the TypeScript CLI's logs."""
         return self.launch.folder / "logs" if self.launch.config.is_reference else None
 
     @property
@@ -144,7 +144,7 @@ class LaunchPlan:
         return [self.launch.gateway(), *model]
 
     def run_file(self) -> RunFile:
-        """Return the run file before anything has started, with this process as the supervisor."""
+        """Return the initial run file, with this process as the supervisor."""
         me = os.getpid()
         return RunFile(
             space=self.space,
@@ -168,13 +168,13 @@ class LaunchPlan:
         return [self.person] if self.person is not None else people_of(self.launch.config)
 
     def dashboards(self) -> list[tuple[str, str]]:
-        """Return each of the people with the URL of their dashboard; without any, the page that asks for a token."""
+        """Return each person with their dashboard URL; without people, the page that asks for a token."""
         base = self.launch.config.gateway.public_url or self.launch.address.http
         pages = [(name, dashboard_url(base, self.space, name, self.launch.tokens[name])) for name in self.people]
         return pages or [("dashboard", f"{base}/dashboard")]
 
     def to_json(self) -> bytes:
-        """Return the plan for another process of this user. Holds tokens, and no environment: that is inherited."""
+        """Return the plan as JSON for another process of this user. Contains tokens; the environment is inherited."""
         launch = replace(self.launch, mew=(), environ={})
         values: dict[str, Any] = _plan_adapter().dump_python(replace(self, launch=launch), mode="json")
         # Only what was written: whether a key was given matters to the settings of agents and capabilities.
@@ -183,7 +183,7 @@ class LaunchPlan:
 
     @classmethod
     def from_json(cls, data: bytes, environ: Mapping[str, str] | None = None) -> "LaunchPlan":
-        """Read a plan that another process has made."""
+        """Read a plan made by another process."""
         environ = os.environ if environ is None else environ
         plan = _plan_adapter().validate_json(data)
         return replace(plan, launch=replace(plan.launch, mew=OWN_COMMAND, environ=_program_environment(environ)))
@@ -268,11 +268,11 @@ def _notices(launch: Launch, agents: Sequence[AgentConfig], path: Path) -> Itera
 def add_new_participants(
     plan: LaunchPlan, environ: Mapping[str, str] | None = None, *, again: Sequence[str] = ()
 ) -> tuple[LaunchPlan, list[Program]]:
-    """Return the plan with the participants that were added to space.yaml since the start, and their programs.
+    """Return the plan with the participants added to space.yaml since the start, and their programs.
 
-    The programs of the participants `again` are included, with the settings that space.yaml has now. The running
-    gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an agent on a
-    model that the space's own server does not serve.
+    Includes the programs of the participants `again` with their current settings. The running gateway has already
+    created the tokens. Raises the errors of `make_launch_plan`, and `ConfigError` for a model that the space's own
+    server does not serve.
     """
     environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
@@ -295,7 +295,7 @@ def add_new_participants(
 def check_new_participant(
     name: str, config: SpaceConfig, path: Path, *, has_model_server: bool = True
 ) -> tuple[str, ...]:
-    """Make the checks of `add_new_participants` before anything is changed. Raises `ConfigError`.
+    """Run the checks of `add_new_participants` before anything changes. Raises `ConfigError`.
 
     `has_model_server`: the running space has started one, or the space does not run. Returns warnings.
     """

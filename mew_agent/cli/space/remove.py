@@ -1,7 +1,7 @@
 """`mew agent remove`: removes a participant from a space, without a restart if the space runs.
 
-Owns the order of the steps: space.yaml loses its section, the running gateway ends its membership (`space/kick`), its
-program stops, and its token file goes. Its conversation and its log stay.
+Owns the steps: remove the section of space.yaml, end the membership at the running gateway (`space/kick`), stop the
+program, delete the token file. The conversation and the log stay.
 """
 
 import os
@@ -55,7 +55,7 @@ def remove(name: TargetArgument, place: SpaceFileOptions, reason: ReasonOption =
 
 
 def _stop_program(name: str, running: RunningSpace) -> bool:
-    """Wait until the program of a participant has ended, and have `mew up` forget it. False if it still runs."""
+    """Wait until a participant's program has ended, and make `mew up` forget it. Returns False if it still runs."""
     with terminal.ProgressLine() as progress:
         progress.show(f"{name}: waiting until its program has ended")
         return _has_stopped(name, running)

@@ -55,7 +55,7 @@ def restart(
 
 
 def _restart_participant(name: str, path: Path, run: RunFile) -> int:
-    """Have the process of `mew up` restart a program, and wait until the new one has joined or ended."""
+    """Make `mew up` restart a program, and wait until the new one has joined or ended."""
     config = load_space(run.config)
     if name not in config.participants:
         raise not_in_space("PARTICIPANT", name, config, run.config)
@@ -83,7 +83,7 @@ def _restart_participant(name: str, path: Path, run: RunFile) -> int:
 
 
 def _access(name: str, path: Path, run: RunFile, *, is_first: bool) -> tuple[GatewayApi, bool]:
-    """Return access as the participant itself, because every space has its token, and if it is connected."""
+    """Return access as the participant itself (every space has its token), if it is connected."""
     connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
     try:
         api = find_gateway(connection)
@@ -103,10 +103,10 @@ def supervisor_of(run: RunFile) -> int | None:
 
 
 def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: GatewayApi) -> str | None:
-    """Have `mew up` read space.yaml and its requests again, and wait until a new program of the participant has joined.
+    """Make `mew up` read space.yaml and its requests again, and wait until the participant's new program has joined.
 
-    An agent has joined when it has sent a status: the board must not show what an earlier program waited for. Returns
-    why the program ended instead; None if it joined. Raises `TimeoutError` if neither happened in time.
+    An agent has joined once it has sent a status, so that the board shows none of an earlier program. Returns None, or
+    why the program ended. Raises `TimeoutError` if neither happens in time.
     """
     before = _entry(api, name)
     known = before.status_id if before.status is not None and before.status.context is not None else None
@@ -138,5 +138,5 @@ def _program(run: RunFile, name: str) -> tuple[object, object]:
 
 
 def _entry(api: GatewayApi, name: str) -> BoardEntry:
-    """Return a participant's line of the board; not connected if it has none."""
+    """Return a participant's line of the board; if it has none, a line without a connection."""
     return entry_of(api.board(), name) or BoardEntry(id=name, connected=False)

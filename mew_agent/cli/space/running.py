@@ -1,7 +1,7 @@
 """`mew dashboard`, `mew logs` and `mew down`: look at a running space, and stop it.
 
-Owns the dashboard's address, and how the logs of programs are shown. What they contain is written by
-`mew_spaces.launch.program_logs`; programs are stopped by `mew_spaces.launch.supervisor`.
+Owns the dashboard's address and the display of logs. `mew_spaces.launch.program_logs` writes the logs;
+`mew_spaces.launch.supervisor` stops the programs.
 """
 
 import os
@@ -60,7 +60,7 @@ def dashboard(
 
 
 def _identities(connection: ConnectionOptions) -> list[Identity]:
-    """Return the participant that was chosen or is the default; of several people without a default, each."""
+    """Return the chosen or default participant, or all people if there is no default."""
     try:
         return [find_identity(connection)]
     except ConfigError:
@@ -166,7 +166,7 @@ def _drain(port: int | None, folder: Path | None) -> None:
 
 
 def _print_new_lines(reader: "_LogReader", width: int) -> None:
-    """Print new lines of a log, after its name in a column of this width; without the name if the width is 0."""
+    """Print new lines of a log, each after the log's name in a column of this width (0: no name)."""
     mark = f"{reader.name:<{width}} | " if width else ""
     for line in reader.new_lines():
         terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line})
@@ -200,7 +200,7 @@ class _LogReader:
         self._offset, self._reader = ends[0] if len(ends) > lines else 0, LineReader()
 
     def new_lines(self) -> Iterator[str]:
-        """Yield the complete lines since the last call. A log that was cut is read from its start."""
+        """Yield the complete lines since the last call. Read a truncated log from its start."""
         try:
             with self._path.open("rb") as file:
                 if self._path.stat().st_size < self._offset:

@@ -1,7 +1,7 @@
 """Checks of a space before its programs start.
 
-Refuses programs, folders and packages that do not exist. Warns of lines of space.yaml that do less, or more, than their
-author may expect. Changes nothing.
+Refuses missing programs, folders and packages. Warns about lines of space.yaml that do less or more than their author
+may expect. Changes nothing.
 """
 
 import re
@@ -72,7 +72,7 @@ def check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path
 
 
 def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
+    """Yield warnings about agents that may not answer, report or use the space's tools, with the line to add."""
     items = config.participants.items()
     tools = [name for name, one in items if "tool" in (one.role, one.participant_type and one.participant_type.role)]
     for name, participant in items:
@@ -96,7 +96,7 @@ def _warnings_of_types(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 
 def _suspicious_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Warnings about capabilities that allow nothing, or more than they seem to."""
+    """Yield warnings about capabilities that allow nothing, or more than they seem to."""
     owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
     for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities or ())):
         for index, capability in enumerate(capabilities):
@@ -116,7 +116,7 @@ def _ends_in_one_star(text: str) -> bool:
 
 
 def _is_path(text: str, place: tuple[int | str, ...]) -> bool:
-    """Return whether a text looks like a path, by the key that it stands under, or by its slashes."""
+    """Return whether a text looks like a path, by its key or its slashes."""
     key = next((step for step in reversed(place) if isinstance(step, str)), "")
     name = key.rpartition(".")[2].casefold()
     return name in _PATH_KEYS or ("/" in text and name not in _NAME_KEYS)
@@ -138,7 +138,7 @@ def _stars_across_folders(value: object, place: tuple[int | str, ...]) -> Iterat
 
 
 def _unknown_recipients(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Yield a warning for each recipient that space.yaml does not have. A guest may have this id later."""
+    """Yield a warning for each recipient that space.yaml does not have. A guest may later use this id."""
     for place, names in _recipients(config):
         for name in names:
             if name not in config.participants and name not in GATEWAY_IDS and _PLAIN_ID.fullmatch(name):
@@ -157,7 +157,7 @@ def _recipients(config: SpaceConfig) -> Iterator[tuple[tuple[int | str, ...], Se
 
 
 def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Warnings about keys of the TypeScript tools, and about keys that need another one."""
+    """Yield warnings about keys of the TypeScript tools, and about keys that need another key."""
     rows: list[tuple[Place, str]] = [(("space", "ui_theme"), "here")] if config.space.ui_theme is not None else []
     for name, one in config.participants.items():
         rows += ((("participants", name, *inner), why) for inner, why in _useless_keys(one))

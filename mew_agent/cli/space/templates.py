@@ -4,7 +4,7 @@ Parts and other packages add folders of templates by entry points of the group `
 
 A template is a folder with a space.yaml, an optional template.json that describes its variables, and an optional
 agents/ folder. In space.yaml `{{NAME}}` stands for a value and `{{NAME_JSON}}` for the value as a JSON string (`null`
-if it is empty). Fills in the values. No secret is ever written to a file. Writes nothing.
+if it is empty). Fills in the values, but no secrets. Writes nothing.
 """
 
 import json
@@ -44,7 +44,7 @@ class _Section(BaseModel):
 
 
 class TemplateVariable(_Section):
-    """A value that a template needs. A `sensitive` one stays in the environment and is never written to a file."""
+    """A value that a template needs. A `sensitive` value stays in the environment and is never written to a file."""
 
     name: str = Field(pattern=r"^[A-Z][A-Z0-9_]*$")
     description: str = ""

@@ -1,7 +1,7 @@
 """`mew up`: starts a whole space from its space.yaml.
 
-Prints the progress, and ends the space on a signal. What to start is in `plan`; programs are supervised by
-`mew_spaces.launch.supervisor`.
+Prints the progress, and ends the space on a signal. `plan` decides what to start; `mew_spaces.launch.supervisor`
+supervises the programs.
 """
 
 import os
@@ -136,7 +136,7 @@ def _is_refused(program: Program) -> bool:
 
 
 def start_detached(plan: LaunchPlan) -> int:
-    """Start a space in a background process, wait until all have joined, and print where it is."""
+    """Start a space in a background process, wait until all have joined, and print its address."""
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
     with interrupt_on_termination():
@@ -275,12 +275,12 @@ def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
 
 
 def _ended(run: RunFile) -> set[str]:
-    """Return the participants that have ended. A live supervisor records each end, so only recorded ones count."""
+    """Return the participants that have ended. While a supervisor runs, only ends that it recorded count."""
     return set(run.exits if run.is_running(run.pids.supervisor) else run.ended())
 
 
 def _recorded_faults(path: Path) -> dict[str, str]:
-    """Return why programs ended at the start, even with code 0. Waits until the supervisor has recorded it."""
+    """Return why programs ended at the start, even with code 0. Waits for the supervisor's records."""
     until = time.monotonic() + NOTE_SECONDS
     while (run := read_run_file(path)) is not None:
         faults = run.ended()
@@ -321,7 +321,7 @@ def _print_started(plan: LaunchPlan) -> None:
 
 
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
-    """Return the addresses of the dashboard, and three complete commands to type next."""
+    """Return the addresses of the dashboard, and three commands to try next."""
     lines = _addresses(plan, is_background=is_background)
     if OUTPUT.is_quiet:
         return lines
@@ -332,7 +332,7 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
 
 
 def _addresses(plan: LaunchPlan, *, is_background: bool) -> list[str]:
-    """Return the addresses of the dashboard, and how to name a person if there are several."""
+    """Return the addresses of the dashboard, and how to select a person if there are several."""
     people, pages = plan.people, plan.dashboards()
     if not is_background and not sys.stdout.isatty():
         # A service manager or container engine keeps this output, and the address of a person holds a token.
