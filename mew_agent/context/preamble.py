@@ -1,7 +1,7 @@
 """[pure] The texts that every request sends before its items: prefix (system prompt, tools), summary and pins.
 
-Divides a reported total among them and the lumps (items without a measured price of their own), and the size of the
-prefix among its texts. Does not know reports; see `ledger`.
+Divides a reported total among them and the lumps (items without a measured price), and the prefix among its texts. Does
+not know reports; see `ledger`.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ NO_TEXTS = FixedTexts()
 
 @dataclass
 class Preamble:
-    """Sizes of prefix, pins and summary in the last reported prompt, and the texts that the next one will send."""
+    """Sizes of prefix, pins and summary in the last reported prompt, and the texts of the next one."""
 
     tokens: FixedTokens = NO_GROWTH
     summary_tokens: int = 0
@@ -68,7 +68,7 @@ class Preamble:
         return FixedTokens(*[calibration.project(units) if units else 0 for units in self.texts])
 
     def growth(self, calibration: Calibration) -> FixedTokens:
-        """Return by how many tokens prefix and pins will differ from those that the last reported call sent."""
+        """Return the growth of prefix and pins since the last reported call, in tokens."""
         if self.texts is self.sent:
             return NO_GROWTH
         prefix = self.counted_growth
@@ -78,30 +78,30 @@ class Preamble:
         return FixedTokens(max(-self.tokens.prefix, prefix), max(-self.tokens.pins, pins))
 
     def grow(self, calibration: Calibration) -> None:
-        """Treat the texts of the next request as sent, with their projected size."""
+        """Treat the texts of the next request as sent, at their projected size."""
         grown = self.growth(calibration)
         self.tokens = FixedTokens(self.tokens.prefix + grown.prefix, self.tokens.pins + grown.pins)
 
     def set_summary(self, measure: Measure | None, tokens: int | None, calibration: Calibration) -> None:
-        """Set or remove the summary. `tokens` is its size, if it is known."""
+        """Set or remove the summary. `tokens` is its size, if known."""
         self.summary = measure
         self.summary_tokens = 0 if measure is None else tokens or measure.project(calibration)
 
     def set_summary_size(self, tokens: int | None, calibration: Calibration) -> None:
-        """Set the size of the summary as a server counted it, including the template's overhead."""
+        """Set the summary's size from a server's count, including the template's overhead."""
         if self.summary is not None and tokens is not None:
             self.summary = replace(self.summary, known_tokens=max(0, tokens - calibration.wrap(0)))
             self.summary_tokens = tokens
 
     def is_summary_counted(self, calibration: Calibration) -> bool:
-        """Return whether the tokens of the summary are the count of a trusted tokenizer."""
+        """Return whether the summary's tokens are a trusted tokenizer's count."""
         measure = self.summary
         if measure is None or not measure.is_counted(calibration):
             return False
         return measure.project(calibration) == self.summary_tokens
 
     def review(self, intervals: Intervals, calibration: Calibration) -> None:
-        """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""
+        """Divide lumps again within their reported total, with what the first intervals of a model taught."""
         self.reviews_left -= 1
         lumps, projected = intervals.lumps, self.project(calibration)
         prefix = self.tokens.prefix if self.is_held else projected.prefix
@@ -118,10 +118,10 @@ class Preamble:
     def rescale(
         self, intervals: Intervals, reported: int, calibration: Calibration, *, measured_may_stay: bool
     ) -> None:
-        """Make all parts sum to a reported prompt by changing those that are known least.
+        """Make all parts sum to a reported prompt by changing the least certain ones.
 
         Measured intervals keep their size if only their surroundings changed and enough remains for the rest. Exact
-        intervals are doubted if less than half of what the rest should take remains.
+        intervals become doubtful if less than half of the rest's expected size remains.
         """
         lumps = intervals.lumps
         left = reported - intervals.exact.tokens - intervals.measured.tokens
@@ -143,7 +143,9 @@ class Preamble:
         self.reviews_left = LUMP_REVIEWS
 
     def _divide(self, whole: int, wanted: list[int], intervals: Intervals, calibration: Calibration) -> int:
-        """Divide `whole` among prefix, summary, pins and lumps, the difference by doubt. Returns that of the lumps."""
+        """Divide `whole` among prefix, summary, pins and lumps; doubtful parts take the difference. Returns the lumps'
+        part.
+        """
         prefix, summary, pins, lumps = wanted
         is_summary_sized = self.summary is not None and self.summary.sized_tokens(calibration) is not None
         unsized = max(0, lumps - intervals.lump_items.sized_tokens)
@@ -159,7 +161,7 @@ _NAME_CHARS = 200
 
 
 class PrefixText(NamedTuple):
-    """One text of a prefix; tools have a name."""
+    """One text of a prefix. Tools have a name."""
 
     part: Literal["system_prompt", "tool", "reminders", "response_format"]
     text: str
@@ -171,7 +173,7 @@ def prefix_parts(
 ) -> tuple[PrefixPart, ...]:
     """Divide the `tokens` of a prefix among its texts; the parts sum to it.
 
-    The smallest tools of many are summed up. A text of 100,000 characters takes some milliseconds.
+    Of many tools, the smallest become one part. A text of 100,000 characters takes some milliseconds.
     """
     texts = [one for one in texts if one.text]
     sizes = [_size(one, calibration, count) for one in texts]
@@ -190,7 +192,7 @@ def _prefix_part(one: PrefixText, tokens: int, basis: Literal["tokenizer", "proj
 
 
 def _largest(tools: Sequence[PrefixPart], most: int) -> list[PrefixPart]:
-    """Return the tools, largest first; if there are more than `most`, the smallest are summed up in one part."""
+    """Return the tools, largest first. Beyond `most`, the smallest become one part."""
     tools = sorted(tools, key=lambda one: -one.tokens)
     if len(tools) <= most:
         return tools
@@ -200,7 +202,7 @@ def _largest(tools: Sequence[PrefixPart], most: int) -> list[PrefixPart]:
 
 
 def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int | None]) -> tuple[int, bool]:
-    """Return the likely size of a text in a prompt, and whether a trusted tokenizer counted it as it is sent."""
+    """Return the projected size of a text in a prompt, and whether a trusted tokenizer counted it."""
     counted = count(one.text) if calibration.counts_fit else None
     if counted is None:
         return calibration.project(features(one.text), messages=0), False

@@ -1,4 +1,4 @@
-"""[pure] Compares a reported prompt with the one before it: drift, doubts about an interval, and calibration.
+"""[pure] Compares a reported prompt with the previous one: drift, doubts about an interval, and calibration.
 
 Owns the bounds of drift, doubt and truncation by the server. Keeps no prices; see `ledger`.
 """
@@ -39,7 +39,7 @@ class Drift(NamedTuple):
 
 
 def drift_of(predicted: int, reported: int, projected_tokens: int = 0) -> Drift:
-    """Return the drift of a prompt: `rebased` if it is more than usual. Half of its projected part may be wrong."""
+    """Return the drift of a prompt: `rebased` if unusually large. Tolerates an error of half of the projected part."""
     tokens = predicted - reported
     off = abs(tokens) - projected_tokens // 2
     rebased = off > DRIFT_TOLERANCE_TOKENS and off > reported * DRIFT_TOLERANCE_PERCENT // 100
@@ -48,7 +48,7 @@ def drift_of(predicted: int, reported: int, projected_tokens: int = 0) -> Drift:
 
 @dataclass
 class Standstill:
-    """Notices prompts that stall while more is sent: the server drops as much as is added."""
+    """Detects prompts that stop growing although more is sent: the server drops as much as is added."""
 
     _calls: int = 0
     _missing_tokens: int = 0
@@ -56,8 +56,8 @@ class Standstill:
     def observe(self, before: int, reported: int, sent_tokens: int, *, is_steady: bool) -> bool:
         """Observe a prompt after one of `before` tokens, and the projection of its new items.
 
-        Returns whether the prompt stalls. Unless the history `is_steady`, a template may shorten old
-        messages, and then only prompts of nearly the same size count.
+        Returns whether the prompt stalls. Unless the history `is_steady`, a template may shorten old messages; then
+        only prompts of nearly the same size count.
         """
         grown = reported - before
         may_be_template = not is_steady and abs(grown) * 100 > reported * DRIFT_TOLERANCE_PERCENT
@@ -71,7 +71,7 @@ class Standstill:
 
 @dataclass
 class CountProof:
-    """Observes whether a tokenizer's counts, with a constant for each message, predict a served model's reports."""
+    """Tests whether a tokenizer's counts, plus a constant per message, predict a served model's reports."""
 
     _model: str | None = None
     _calls: int = 0  # comparable calls in a row without drift
@@ -87,9 +87,9 @@ class CountProof:
         *,
         has_old_calls: bool,
     ) -> None:
-        """Observe a report about the items `sent`; `drift_tokens` is None if no report before is comparable.
+        """Observe a report about the items `sent`; `drift_tokens` is None without a comparable earlier report.
 
-        `has_old_calls` says whether a tool call became old with them.
+        `has_old_calls` says whether a tool call became old with these items.
         """
         if model != self._model:
             self._model, self._calls = model, 0
@@ -106,7 +106,7 @@ class CountProof:
                 self._keeps_old_calls.add(model)
 
     def is_proven(self, *, has_calls: bool = False) -> bool:
-        """Return whether counts replace reports. With `has_calls` only if old tool calls keep their size."""
+        """Return whether counts replace reports. With `has_calls`, old tool calls must also keep their size."""
         is_steady = not has_calls or self._model in self._keeps_old_calls
         return self._calls >= PROVEN_CALLS and self._model not in self._miscounted and is_steady
 
@@ -120,7 +120,7 @@ class Removal(IntEnum):
 
 
 class Terms(NamedTuple):
-    """The conditions of a call. Only prompts of calls under the same terms differ by exactly the items between them."""
+    """The conditions of a call. Two prompts differ by exactly the items between them only if the terms are the same."""
 
     model: str  # the served model
     fingerprint: str | None  # of everything sent beside items; None if an earlier process made the call
@@ -131,7 +131,7 @@ NO_TERMS = Terms("", None, None)
 
 
 class Comparison(NamedTuple):
-    """A reported prompt next to the one before it. `grown_tokens` is the whole prompt if there is none before it."""
+    """A reported prompt and the previous one. `grown_tokens` is the whole prompt if there is no previous one."""
 
     reported: int
     grown_tokens: int
@@ -147,30 +147,30 @@ class Comparison(NamedTuple):
 
     @property
     def has_fallen(self) -> bool:
-        """Whether the prompt became smaller although nothing was removed."""
+        """Whether the prompt shrank although nothing was removed."""
         return self.drift is not None and self.grown_tokens < 0 and self.removal is Removal.NOTHING
 
     @property
     def is_close(self) -> bool:
-        """Whether the prompt is as large as predicted. Then it teaches, whichever machine answered."""
+        """Whether the prompt is as large as predicted. Then it calibrates, whichever machine answered."""
         return self.drift is not None and not self.drift.rebased and self.same_model and self.same_fingerprint
 
     @property
     def is_interval(self) -> bool:
-        """Whether the growth of the prompt is a measured price of the items sent."""
+        """Whether the prompt's growth measures the price of the sent items."""
         if not self.sent or self.grown_tokens < 0 or self.removal is Removal.OTHERS:
             return False
         return self.is_comparable or self.is_close
 
     @property
     def explains_size(self) -> bool:
-        """Whether the prompt leaves no doubt that measured intervals kept their size."""
+        """Whether the prompt shows that measured intervals kept their size."""
         if not self.same_model:
             return False
         return self.grown_tokens >= 0 or self.removal is not Removal.NOTHING or not self.is_comparable
 
     def is_in_doubt(self, calibration: Calibration) -> bool:
-        """Return whether the growth may include more, or less, than the items sent."""
+        """Return whether the growth may include more or less than the sent items."""
         if self.drift is None or self.drift.rebased:
             return self.drift is not None
         off = abs(self.drift.tokens)
@@ -203,13 +203,13 @@ class Evidence:
 
     @property
     def has_moved_backend(self) -> bool:
-        """Whether more than one machine answered."""
+        """Whether several machines answered."""
         return len(self.backends) > 1
 
     def observe(
         self, seen: Comparison, terms: Terms, calibration: Calibration, *, thinking: int, unsteady: int
     ) -> None:
-        """Observe a report while the history has so many replies with thinking, and so many unsteady ones."""
+        """Observe a report, with the number of replies with thinking and of unsteady items in the history."""
         self.backends.add(terms.backend)
         is_whole = seen.is_comparable and seen.removal is Removal.NOTHING and not thinking
         self.drift = self._drift(seen, is_whole=is_whole, is_steady=not unsteady)
@@ -221,7 +221,7 @@ class Evidence:
             self.fallen_until = seen.last_seq
 
     def _drift(self, seen: Comparison, *, is_whole: bool, is_steady: bool) -> Drift | None:
-        """Return the drift. Unless the prompt `is_whole`, something on our side may explain a smaller one."""
+        """Return the drift. Unless the prompt `is_whole`, our own changes may explain a smaller one."""
         drift, before = seen.drift, seen.reported - seen.grown_tokens
         if drift is None or not is_whole:
             self.standstill = Standstill()

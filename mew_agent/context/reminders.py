@@ -11,7 +11,7 @@ HEADING = "[Your reminders. They are notes you keep, not a message; clearing you
 
 @dataclass(eq=False)
 class UnknownReminder(MewAgentError):
-    """No reminder of this id that the agent may change."""
+    """No reminder has this id, or the agent may not change it."""
 
     name: str
     known: tuple[str, ...]
@@ -22,7 +22,7 @@ class UnknownReminder(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class ContinuationPackage:
-    """Marks a reminder written for the work after a clear (a continuation package); `level` is the level then."""
+    """Marks a reminder for the work after a clear (a continuation package); `level` is the level at that time."""
 
     created_by: Literal["context_health", "clear_mind"]
     level: str | None = None

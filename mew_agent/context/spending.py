@@ -15,7 +15,7 @@ _PER_PRICE = 1_000_000
 
 
 def with_call(spent: Spending | None, usage: Usage | None, amount: float | None, currency: str | None) -> Spending:
-    """Add the reported usage and the cost of a call. A figure that one call lacks stays absent from then on."""
+    """Add the reported usage and the cost of a call. A figure missing from one call stays absent from then on."""
     spent = spent or Spending()
     if usage is None or implausibility(usage) is not None:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
@@ -48,7 +48,7 @@ def amount_of(price: ModelPrice, usage: Usage) -> float:
 
 @dataclass
 class SummarySpending:
-    """Collects the usage of the model calls of one compaction. `price` is that of the model that they ask."""
+    """Collects the usage of the model calls of one compaction. `price` is their model's price."""
 
     price: ModelPrice | None = None
     calls: int = 0

@@ -1,4 +1,4 @@
-"""The archive of a session file: the items each compaction removed, and a full-text index of them.
+"""The archive of a session file: items removed by each compaction, and their full-text index.
 
 Owns the tables `compactions`, `archive` and `left_text`. A damaged row or index is reported and never stops the agent.
 The caller holds the transaction.
@@ -46,7 +46,7 @@ def item_from(text: str) -> Item:
 
 
 def text_of(item: Item) -> str:
-    """Return an item as JSON in ASCII, because models write halves of surrogate pairs that UTF-8 cannot encode."""
+    """Return an item as JSON in ASCII, because models may write lone surrogates, which UTF-8 cannot encode."""
     return json.dumps(_ITEM.dump_python(item, mode="json"))
 
 
@@ -69,12 +69,12 @@ def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most:
 
 
 def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
-    """Return all compactions, oldest first. A damaged one has only its number."""
+    """Return all compactions, oldest first. A damaged one only has its number."""
     return [_entry(*row) for row in db.execute(f"{_COMPACTIONS} ORDER BY number")]
 
 
 def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
-    """Return a compaction with its items that are still stored; None if this number is unknown."""
+    """Return a compaction with its items still stored; None for an unknown number."""
     row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
@@ -96,7 +96,7 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
 
 
 def life_of(db: sqlite3.Connection, seq: int) -> ItemLife | None:
-    """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
+    """Return an item as added, with the changes since it first left; None if no longer stored."""
     row = db.execute("SELECT original FROM items WHERE seq = ?", (seq,)).fetchone()
     if row is None:
         return None
@@ -143,9 +143,9 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
 
 
 def index_some(db: sqlite3.Connection) -> bool:
-    """Index at most 500 more items that have left the context. Returns whether more are due.
+    """Index at most 500 more removed items. Returns whether more remain.
 
-    Only searches write the index, so a damaged one cannot fail a compaction; it is rebuilt.
+    Only searches write the index, so a damaged index cannot fail a compaction. It is rebuilt.
     """
     db.execute(_INDEX)
     db.execute(f"DELETE FROM left_text WHERE rowid NOT IN (SELECT seq FROM ({_LEFT}))")  # noqa: S608 - our own names
@@ -163,7 +163,7 @@ def drop_index(db: sqlite3.Connection) -> None:
 
 
 def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
-    """Return the seqs of the best matches: items with every word, and if there are none, those with any of them."""
+    """Return the seqs of the best matches: items with every word, or if there are none, with any word."""
     for every in (True, False):
         if not (query := query_of(words, every=every)):
             break

@@ -82,7 +82,7 @@ def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
 
 
 def record_of(db: sqlite3.Connection, key: MessageKey) -> MessageRecord:
-    """Return all that is kept of one message."""
+    """Return the record of one message."""
     entries = [
         MessageEntry(seq, _call(call, call_id, call_at), bool(doubtful), cast("InContext | None", form), form_at)
         for seq, call, call_id, call_at, doubtful, form, form_at in db.execute(
@@ -99,7 +99,7 @@ def record_of(db: sqlite3.Connection, key: MessageKey) -> MessageRecord:
 
 
 def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
-    """Return the participants that sent a message with this id, the newest first."""
+    """Return the senders of messages with this id, newest first."""
     rows = db.execute(
         "SELECT sender, max(number) FROM (SELECT sender, number FROM endings WHERE id = :id"
         " UNION ALL SELECT sender, number FROM prompts WHERE id = :id) GROUP BY sender ORDER BY 2 DESC",
@@ -109,7 +109,7 @@ def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
 
 
 def follows(db: sqlite3.Connection) -> list[Follow]:
-    """Return the followers of messages, the newest thousand."""
+    """Return the newest thousand followers of messages."""
     rows = db.execute(
         "SELECT sender, id, follower, told, times FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWS,)
     )

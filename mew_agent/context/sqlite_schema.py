@@ -55,7 +55,7 @@ class Pruned:
 
 
 def open_session_file(path: Path) -> sqlite3.Connection:
-    """Open a session file in its present form. Creates a missing one.
+    """Open a session file in the current format, and create a missing one.
 
     Raises `StoreDamaged`, `StoreUnusable` for a directory, another program's file (left untouched) or a later version,
     and SQLite's errors.
@@ -94,7 +94,7 @@ def _refuse_other_formats(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create a file that appears whole: one of 0 bytes then always means that something was lost."""
+    """Create a file atomically, so that an empty file always means a loss."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
@@ -155,7 +155,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of a table from both ends, up to where each end cannot be read."""
+    """Yield the readable rows of a table, from both ends up to the first error."""
     seen: set[object] = set()
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error, UnicodeDecodeError):
@@ -169,9 +169,9 @@ def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]
 
 
 def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) -> Pruned:
-    """Remove old items that have left the context, and old call records, until the file is within its limits.
+    """Delete old removed items and old call records until the file is within its limits.
 
-    What is in context, the inbox and the newest call stay. A file that was too large shrinks to three quarters.
+    Keeps the items in context, the inbox and the newest call. A file that was too large shrinks to three quarters.
     """
     before = _size(connection)
     items = calls = 0

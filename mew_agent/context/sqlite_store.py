@@ -1,7 +1,7 @@
-"""A session in an SQLite database, in a file or in memory: the transactions, and how values are written.
+"""A session in an SQLite database, in a file or in memory: the transactions, and the form of values.
 
-A compaction only changes the view: an evicted item stays in the store, with the revision at which it left.
-`sqlite_schema` decides the form of the tables; what is stored is defined in `store`.
+A compaction only changes the view: an evicted item stays in the store, with the revision of its removal.
+`sqlite_schema` defines the tables, `store` their contents.
 """
 
 import json
@@ -56,7 +56,7 @@ PRUNE_EVERY = 1000  # after how many changes a file is checked against its limit
 
 @dataclass(frozen=True, slots=True)
 class SessionOverview:
-    """A session in figures: items in context and removed from it, calls, chats without an answer, size, newest item."""
+    """A session in figures: items in context, removed items, calls, unanswered chats, size, newest item."""
 
     items: int
     evicted: int
@@ -69,12 +69,12 @@ class SessionOverview:
 class Store(ABC):
     """Stores one agent's session. Each method is one transaction in a worker thread, one at a time.
 
-    Every method but `value` and `keep_value` raises `StoreUnusable` if the file is not a session, of a later version,
-    damaged or locked.
+    Every method but `value` and `keep_value` raises `StoreUnusable` if the file is no session, damaged,
+    locked, or of a later version.
     """
 
     def __init__(self, path: Path, limits: StoreLimits | None = None) -> None:
-        """`limits` apply when the session is loaded, and again after every thousand changes."""
+        """`limits` apply at loading, and after every thousand changes."""
         self._path = path
         self._limits = limits
         self._changes = 0
@@ -82,7 +82,7 @@ class Store(ABC):
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
-        """Load the session; None if it is new. Sets a damaged file aside, and loads its readable rows."""
+        """Load the session; None if it is new. Renames a damaged file and loads its readable rows."""
         session = await self._load_or_rescue()
         if self._limits is not None:
             await self.prune(self._limits)
@@ -103,9 +103,9 @@ class Store(ABC):
         return await self._run(lambda db: prune(db, limits, datetime.now(UTC)))
 
     async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
-        """Store a change and the whole state. Returns the number that its compaction gets, if it has one.
+        """Store a change and the whole state. Returns the number of its compaction, if it has one.
 
-        Does not read `session.items`; items are stored one by one as they change.
+        Does not read `session.items`: items are stored one by one as they change.
         """
 
         def write(db: sqlite3.Connection) -> int | None:
@@ -149,7 +149,7 @@ class Store(ABC):
         return await self._run(_load_inbox)
 
     async def change_inbox(self, change: InboxChange) -> None:
-        """Store a change of the inbox alone."""
+        """Store a change of the inbox only."""
         await self._run(lambda db: _change_inbox(db, change), is_change=True)
 
     async def value(self, name: str, form: TypeAdapter[T]) -> T | None:
@@ -169,7 +169,7 @@ class Store(ABC):
             return None
 
     async def keep_value(self, name: str, value: object) -> None:
-        """Store a value that JSON can express, in place of an earlier one of this name. A failure is only logged."""
+        """Store a JSON value under a name, replacing an earlier one. A failure is only logged."""
         row = f"{_NAMED}{name}", json.dumps(value)
         try:
             await self._run(lambda db: db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row), is_change=True)
@@ -177,20 +177,20 @@ class Store(ABC):
             logger.warning("%s not stored: %s", name, error)
 
     async def recall(self, item_id: str) -> Item | None:
-        """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""
+        """Return an item by id as added, even if it has left the context; None if unknown."""
         rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
         return item_from(rows[0][0]) if rows else None
 
     async def compactions(self) -> list[CompactionEntry]:
-        """Return all archived compactions, oldest first; those with lower numbers were deleted."""
+        """Return all archived compactions, oldest first. Those with lower numbers were deleted."""
         return await self._run(sqlite_archive.entries)
 
     async def archived(self, number: int) -> ArchivedCompaction | None:
-        """Return a compaction with the items still stored, as they were in context; None if it is unknown."""
+        """Return a compaction with its stored items as they were in context; None for an unknown number."""
         return await self._run(lambda db: sqlite_archive.archived(db, number))
 
     async def search(self, words: str, limit: int) -> list[Item]:
-        """Return items that left the context or became notes, and contain these words, the best match first."""
+        """Return the removed items and notes that contain these words, best match first."""
         try:
             return await self._search(words, limit)
         except StoreUnusable as error:
@@ -207,29 +207,29 @@ class Store(ABC):
         return [item_from(text) for found in rows for (text,) in found]
 
     async def message(self, key: MessageKey) -> MessageRecord:
-        """Return all that is kept of a message for its receipt."""
+        """Return the record of a message for its receipt."""
         return await self._run(lambda db: sqlite_receipts.record_of(db, key))
 
     async def senders_of(self, message_id: str) -> list[str]:
-        """Return the participants that sent a message with this id, the newest first."""
+        """Return the senders of messages with this id, newest first."""
         return await self._run(lambda db: sqlite_receipts.senders_of(db, message_id))
 
     async def follows(self) -> list[Follow]:
-        """Return the followers of receipts, the newest thousand."""
+        """Return the newest thousand followers of receipts."""
         return await self._run(sqlite_receipts.follows)
 
     async def prompts_read(self) -> int:
-        """Return the number of the newest prompt of a history that another program keeps."""
+        """Return the number of the newest prompt of another program's history."""
         return int((await self._rows("SELECT coalesce(max(call), 0) FROM prompts WHERE seq IS NULL"))[0][0])
 
     async def life_of(self, seq: int) -> ItemLife | None:
-        """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
+        """Return an item as added, with the changes since it first left; None if no longer stored."""
         return await self._run(lambda db: sqlite_archive.life_of(db, seq))
 
     async def items(self, newest: int | None = None, on_read: Callable[[int, int], None] | None = None) -> list[Item]:
-        """Return all items as they were added, in context or not, or the `newest` ones, oldest first.
+        """Return all items as added, in context or not, or the `newest` ones, oldest first.
 
-        After each part, `on_read` gets how many items were read, and of how many.
+        After each part, `on_read` gets the number of items read and the total.
         """
         ((total,),) = await self._rows("SELECT count(*) FROM items")
         total = total if newest is None else min(newest, total)
@@ -269,7 +269,7 @@ class Store(ABC):
         return [_CALL.validate_python(json.loads(row[0])) for row in reversed(rows)]
 
     async def aclose(self) -> None:
-        """Close the store; everything stored stays."""
+        """Close the store. All stored data stays."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
@@ -278,7 +278,7 @@ class Store(ABC):
         return await self._run(lambda db: db.execute(query, values).fetchall())
 
     async def _run(self, work: Callable[[sqlite3.Connection], T], *, is_change: bool = False) -> T:
-        """Run a transaction. A cancelled task completes a change: its caller has changed the same facts in memory."""
+        """Run a transaction. A cancelled task still completes it, because the caller has already changed its memory."""
 
         def transaction() -> T:
             try:
@@ -301,7 +301,7 @@ class Store(ABC):
     def _connect(self) -> sqlite3.Connection: ...
 
     def _rescue(self, damage: StoreDamaged) -> None:
-        """Set the damaged file aside and continue with its readable rows."""
+        """Rename the damaged file and continue with its readable rows."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -324,7 +324,7 @@ class SqliteStore(Store):
 
 
 class MemoryStore(Store):
-    """A session in memory, until the process ends. `limits` bound the items that have left the context."""
+    """A session in memory, until the process ends. `limits` apply to removed items."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         super().__init__(Path(":memory:"), limits)

@@ -1,6 +1,6 @@
 """The contents of a session's store: the history with removed items, model calls, the inbox, and the state.
 
-Does not know the conversation, or how `sqlite_store` stores these.
+`sqlite_store` stores them.
 """
 
 from collections.abc import Sequence
@@ -44,14 +44,14 @@ class StoreDamaged(StoreUnusable):
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits for items that left the context. None: no limit."""
+    """Limits for removed items. None: no limit."""
 
     max_age_days: float | None = None
     max_bytes: int | None = None
     max_compactions: int | None = None
 
     def oldest(self, now: datetime) -> str | None:
-        """Return the time before which items are too old; None without a limit of age."""
+        """Return the time before which items are too old; None without an age limit."""
         if self.max_age_days is None:
             return None
         return (now.astimezone(UTC) - timedelta(days=self.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -101,7 +101,7 @@ class StoredChat:
 
     @property
     def queued_at(self) -> str | None:
-        """When the gateway accepted it, as the wire writes times."""
+        """The time at which the gateway accepted it, in the wire's format."""
         return None if self.sent_at is None else wire_time(self.sent_at)
 
 
@@ -125,8 +125,8 @@ UNCHANGED = InboxChange()
 class SessionChange:
     """One change of a session: items are added, evicted (by seq), replaced by stubs, or restored.
 
-    `compaction` archives what the same change evicts and replaces, or undoes an earlier one. `receipts` are facts about
-    the messages that the items hold.
+    `compaction` archives the evicted and replaced items of this change, or undoes an earlier compaction. `receipts` are
+    facts about the items' messages.
     """
 
     added: Sequence[Item] = ()
@@ -144,7 +144,7 @@ NO_CHANGE = SessionChange()
 
 @dataclass(frozen=True, slots=True)
 class StoredInbox:
-    """The chats of an inbox, oldest first, and the position in the space up to which they are complete."""
+    """The chats of an inbox, oldest first, and the position in the space up to which the inbox is complete."""
 
     chats: tuple[StoredChat, ...] = ()
     position: str | None = None

@@ -1,7 +1,7 @@
-"""[pure] The accounts of one agent's context window, the size of its next request, and the report of any moment.
+"""[pure] The accounts of one agent's context window, the size of its next request, and its reports.
 
-Owns the order in which an event changes measurement, ledger, next prompt, window and policy state, and which keys a
-report has. Does not know the clock, the transport or the model.
+Owns the order in which an event changes measurement, ledger, next prompt, window and policy state, and the keys of a
+report. Does not know the clock, the transport or the model.
 """
 
 import math
@@ -120,7 +120,7 @@ class Tracker:
         self.window_changed(self.window)
 
     def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
-        """Set the texts sent before the items. Call it before each request; unchanged texts cost nothing."""
+        """Set the texts sent before the items. Call it before each request; unchanged texts take no time."""
         prefix = (system_prompt, tools_text, tuple(self.history.pins))
         if prefix != self._prefix:
             self._prefix = prefix
@@ -138,9 +138,9 @@ class Tracker:
             measurement.reply_seq = item.seq
 
     def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str, backend: str | None = None) -> str | None:
-        """Record a main call that sent the items up to `last_seq` and ended well; `backend` as in `ModelReply`.
+        """Record a successful main call with the items up to `last_seq`; `backend` as in `ModelReply`.
 
-        Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
+        Returns why its usage is implausible, else None. Implausible usage changes no figure.
         """
         measurement, ledger, usage, problem = self.measurement, self.ledger, call.usage, None
         measurement.reply.is_awaited = False
@@ -175,7 +175,7 @@ class Tracker:
     def cut(
         self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
     ) -> CutOutcome:
-        """Remove the items first_seq..last_seq evicted from the history, perhaps for a new summary.
+        """Remove the items first_seq..last_seq that left the history, perhaps for a new summary.
 
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
@@ -199,7 +199,7 @@ class Tracker:
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
-        """Replace tool results by these stubs, as the history did. `counted` are their tokens by seq, where counted."""
+        """Replace tool results by these stubs, as the history did. `counted` are counted tokens by seq."""
         before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         stubs = tuple(measure_of(item, counted.get(item.seq)) for item in items)
         price = self.ledger.saving(stubs)
@@ -208,7 +208,7 @@ class Tracker:
         return CutOutcome(trigger, before, self.measurement.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
     def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
-        """Return the figures of these items and of the parts that a cut may change, for `put_back`."""
+        """Return the figures that a cut of these items may change, for `put_back`."""
         prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
         return RestorePoint(
             prices={seq: prices[seq] for seq in seqs if seq in prices},
@@ -226,7 +226,7 @@ class Tracker:
         point: RestorePoint,
         counted: Mapping[int, int],
     ) -> CutOutcome:
-        """Put back items that an undo returned, and the summary before they left; `point` has their figures."""
+        """Restore the items of an undo, and the earlier summary; `point` has their figures."""
         before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         ledger, was_reported = self.ledger, self.ledger.prompt_tokens is not None
         back, texts = (
@@ -250,7 +250,7 @@ class Tracker:
             self.measurement.resume(self._tokens_at(point) if resumes else None)
 
     def _resume(self, anchor: PromptAnchor | None, served_model: str | None) -> bool:
-        """Continue from a reported prompt, if there is one of this model. Returns whether there is."""
+        """Continue from a reported prompt of this model. Returns False if there is none."""
         if anchor is None or anchor.model != self.model:
             return False
         self.ledger.apply(Resumed(anchor, served_model))
@@ -258,13 +258,13 @@ class Tracker:
         return True
 
     def _tokens_at(self, point: RestorePoint) -> int | None:
-        """Return the size of the context at a restore point, without a reply that has not returned with its calls."""
+        """Return the context's size at a restore point, without a reply whose calls have not returned."""
         if point.tokens is None or point.reply is None or self.measurement.reply.seq is not None:
             return point.tokens
         return point.tokens - point.reply[1]
 
     def _return_reply(self, point: RestorePoint, returned: set[int]) -> None:
-        """Treat the kept reply of a restore point as such again, unless a newer one or a report took its place."""
+        """Restore the kept reply of a restore point, unless a newer reply or a report replaced it."""
         if point.reply is None or self.measurement.reply.seq is not None:
             return
         if self.ledger.items.sent_until < point.reply[0] in returned:
@@ -274,10 +274,10 @@ class Tracker:
     def correct_cut(
         self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, was_measured: bool
     ) -> CutOutcome:
-        """Correct a cut that the server counted; by projection it freed `projected_tokens` of the next prompt.
+        """Correct a cut with the server's count; `projected_tokens` is its projected reduction of the next prompt.
 
-        Returns the outcome with the counted figures, unless `was_measured` says that the reported size does not
-        include all that left.
+        Returns the outcome with the counted figures, unless `was_measured` says that the reported size did not include
+        all removed items.
         """
         self.ledger.apply(CutCounted(counted.freed_tokens - projected_tokens, counted.summary_tokens))
         if counted.is_next_prompt:
@@ -297,7 +297,7 @@ class Tracker:
         )
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
-        """Record a whole compaction; it becomes `last_compaction`."""
+        """Record a complete compaction as `last_compaction`."""
         self.compactions += 1
         self.last_compaction = outcome.as_last_compaction(at)
         self.compaction_ended(progressed=progressed, at_seconds=at_seconds)
@@ -311,11 +311,11 @@ class Tracker:
         self.suggestions = ()
 
     def forget_stalls(self) -> None:
-        """Forget compactions that did not help, because their reason is gone."""
+        """Forget failed compactions, because their cause is gone."""
         self.policy_state = replace(self.policy_state, stalls=0)
 
     def window_changed(self, window: Window) -> None:
-        """Set another size of the window. Levels follow at once; the measured tokens stay."""
+        """Set a new window size. Levels change at once; the measured tokens stay."""
         if window.max_tokens > self.window.max_tokens:
             self.forget_stalls()
         self.window = window
@@ -327,12 +327,12 @@ class Tracker:
         self.lacks_window = self.limit_tokens is None and self.policy.limit_missing == "error"
 
     def await_window(self, *, is_awaited: bool) -> None:
-        """Note that the server is asked for its window, or has answered or failed."""
+        """Note that the server was asked for its window, has answered, or has failed."""
         self.is_window_awaited = is_awaited
         self.window_changed(self.window)
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:
-        """Continue from a stored history. `counted` are tokens by seq, where a tokenizer counted."""
+        """Continue from a stored history. `counted` are a tokenizer's counts by seq."""
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state, self.spending = saved.policy_state, saved.spending
@@ -364,7 +364,7 @@ class Tracker:
         )
 
     def snapshot(self, at_seconds: float = 0.0) -> ContextSnapshot:
-        """Return the input of the policy at this moment."""
+        """Return the current input of the policy."""
         policy, measurement, measure = self.policy, self.measurement, self.policy.measure
         used_tokens, basis = measurement.tokens, measurement.basis
         if measure == "cumulative":
@@ -398,9 +398,9 @@ class Tracker:
         used_tokens: int | None = None,
         tool_result_tokens: int | None = None,
     ) -> Decision:
-        """Let the policy decide, and keep its new state. A call without usage is decided about once.
+        """Let the policy decide, and keep its new state. Runs once for a call without usage.
 
-        During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
+        During a reply, or before a tool result enters, `used_tokens` is the projected size of the context.
         """
         if self.policy.suggests and phase in ("after_call", "message_added", "task_end"):
             window_tokens = self.limit_tokens or self.window.max_tokens
@@ -435,7 +435,7 @@ class Tracker:
 
     @property
     def truncation(self) -> Drift | None:
-        """The drift of the newest report if it shows that the server left out part of the request; else None."""
+        """The newest report's drift if it shows that the server omitted part of the request; else None."""
         drift = self.ledger.evidence.drift if self.measurement.basis == "reported" else None
         return drift if drift is not None and drift.truncated_by_server else None
 
@@ -445,22 +445,22 @@ class Tracker:
 
     @property
     def request_key(self) -> object:
-        """Identity of the next request. A count of a request is valid while it stays the same."""
+        """The identity of the next request. A count is valid while this stays the same."""
         return (self.history.revision, self.history.last_seq, self._prefix)
 
     def is_close_call(self) -> bool:
-        """Return whether the error of the projection could change a decision, so that counting is worth a request."""
+        """Return whether the projection's error could change a decision, so that a count is worth a request."""
         projected, window_tokens = self.ledger.projected_tokens, self.window.max_tokens
         if self.ledger.prompt_tokens is None:
             return projected * 2 >= window_tokens
         return abs(projected - self.usable_tokens) * CLOSE_CALL_PART <= window_tokens
 
     def would_overflow(self, added_tokens: int = 0) -> bool:
-        """Return whether the next request, with these tokens and room for an answer, is larger than the window."""
+        """Return whether the next request exceeds the window with these tokens and room for an answer."""
         return self.ledger.next_prompt_tokens + added_tokens > self.usable_tokens
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
-        """Return the free tokens now, and with only the items of these seqs left."""
+        """Return the free tokens now, and if only the items with these seqs remained."""
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
@@ -468,9 +468,9 @@ class Tracker:
         return max(0, usable - self.ledger.next_prompt_tokens), max(0, usable - fixed_tokens)
 
     def report(self) -> ContextReport:
-        """Return the context report of this moment (see docs/reference/context-report.md).
+        """Return the current context report (see docs/reference/context-report.md).
 
-        An unknown figure is left out, and each figure has its basis.
+        Each figure has its basis. Unknown figures are left out.
         """
         snapshot, policy, measurement = self.snapshot(), self.policy, self.measurement
         level, severity = level_of(policy, snapshot)
@@ -521,7 +521,7 @@ class Tracker:
         )
 
     def _add_usage(self, known: dict[str, Any]) -> None:
-        """Add how the size is known, the figures of the newest usage as far as they still hold, and the parts."""
+        """Add the basis of the size, the valid figures of the newest usage, and the parts."""
         measurement, usage = self.measurement, self.measurement.usage
         basis, reason = measurement.basis, measurement.reason
         if measurement.tokens is not None and self.limit_tokens is None:  # the policy needs a window
@@ -553,7 +553,7 @@ class Tracker:
             known["turns_to_compaction"] = max(0, math.ceil((at - used_tokens) / per_turn))
 
     def _breakdown(self, tokens: int) -> tuple[dict[str, Any], ...] | None:
-        """Return the parts of `tokens`, as `BreakdownPart` has them; None if the books do not explain them."""
+        """Return the parts of `tokens` in the form of `BreakdownPart`; None if the accounts do not explain them."""
         prompt_tokens = self.ledger.prompt_tokens
         if prompt_tokens is None or tokens < prompt_tokens:
             return None
@@ -570,7 +570,7 @@ class Tracker:
         return tuple([{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size])
 
     def pin_reports(self) -> tuple[PinReport, ...]:
-        """Return the pins as reports show them."""
+        """Return the pins in the form of reports."""
         project = self.ledger.calibration.project
         return tuple(
             PinReport(
@@ -607,7 +607,9 @@ class Tracker:
         return self.ledger.preamble.summary_tokens
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
-        """Subtract the loss of the accounts from `tokens`. Returns it: of the next prompt if `tokens` is unknown."""
+        """Subtract the accounts' reduction from `tokens`, and return it; if `tokens` is unknown, that of the next
+        prompt.
+        """
         self.measurement.trend.interrupt()
         self.suggestions = ()
         if self.measurement.tokens is None:
@@ -623,17 +625,17 @@ def _shown(one: policies.Suggestion) -> SavingSuggestion:
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:
-    """Return the basis of the sum of a figure and one that is counted by a tokenizer or projected."""
+    """Return the basis of a sum: a figure plus one that is counted by a tokenizer or projected."""
     return "tokenizer" if is_counted and basis != "projected" else "projected"
 
 
 @cached_by_text(1_000_000)
 def _features_of(text: str) -> Units:
-    """Every report needs these, and pins rarely change."""
+    """Return the features of texts, cached because every report needs them and pins rarely change."""
     return features(text)
 
 
 def _budget_tokens(policy: Policy) -> int | None:
-    """Return the smallest spend that the policy compares with; None if there is none."""
+    """Return the smallest spend in the policy's conditions; None without one."""
     marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
     return min((tokens for tokens in marks if tokens is not None), default=None)

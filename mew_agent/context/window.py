@@ -24,7 +24,7 @@ def resolve_window(configured_tokens: int | None = None) -> Window:
 
 
 def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
-    """Return the window after an overflow error that names a limit: the limit, if it is smaller or better known."""
+    """Return the window after an overflow error with a limit: the limit, if it is smaller or more certain."""
     if limit_tokens is None or limit_tokens <= 0:
         return current
     # The running instance enforces this limit. A configured window below it is kept: it may be intended.

@@ -2,9 +2,9 @@
 
 Three objects:
 
-- `ContextState` holds the history, its accounts, reminders and stored session, and is the only writer of them.
-- `ModelCalls` makes the calls, one at a time, and holds the lock: the history changes only between two calls.
-- `Conversation` runs turns and controls, asks the policy, and carries out its decisions between two calls.
+- `ContextState` holds the history, its accounts, reminders and stored session, and is their only writer. - `ModelCalls`
+makes the calls, one at a time, and holds the lock: the history changes only between two calls. - `Conversation` runs
+turns and controls, asks the policy, and carries out its decisions between two calls.
 
 A turn: `begin_turn`; `call` adds the question (`ContextState.add_user_message`), asks the policy before the request,
 sends everything in context (`ModelCalls.main`), adds the reply with its reported usage (`ContextState.add_reply`), asks

@@ -1,7 +1,7 @@
 """Compactions: approval, plan, summary call, change of the context, and answer.
 
-Decides which compactions may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
-decides about a compaction (see `CompactionGate`), nor why the policy wants one.
+Decides which compactions are urgent. The caller of `run_compaction` holds the lock of the calls. `CompactionGate` asks
+the approvers.
 """
 
 import logging
@@ -39,14 +39,16 @@ def is_overflow(error: ModelError, tracker: Tracker) -> bool:
 
 
 def overflow_compaction(tracker: Tracker) -> CompactAction:
-    """Return the compaction before a refused request is repeated: to half of the window, or of the refused prompt."""
+    """Return the compaction to run before repeating a refused request: to half of the window, or of the refused
+    prompt.
+    """
     window_tokens = tracker.window.max_tokens
     present_tokens = tracker.ledger.projected_tokens
     return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2)
 
 
 def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
-    """Return the compaction to at most half of a prompt that left no room for a reply or a result."""
+    """Return the compaction to half of a prompt that left no room for a reply or a result."""
     # The policy's target counts the reply or result too, which is not part of the prompt.
     return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
 
@@ -56,25 +58,25 @@ COMPACTION_FAILURES = (ModelError, RejectedSummary, CallInterrupted)
 
 
 class CompactionGate(Protocol):
-    """Asks a participant before a compaction."""
+    """Asks a participant to approve a compaction."""
 
     def must_ask(self, requester: str) -> bool:
-        """Return whether a compaction that this participant requests has to be approved."""
+        """Return whether a compaction requested by this participant needs approval."""
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
         """Decide about a compaction by the policy; None: it must not run now. An urgent one always runs."""
 
     async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
-        """Ask about a compaction that a participant requested, and wait for the decision."""
+        """Ask for approval of a requested compaction, and wait for the decision."""
 
     def close(self, why: str) -> None:
-        """Withdraw an open question because the conversation ends."""
+        """Withdraw an open proposal, because the conversation ends."""
 
 
 async def ask_about_request(
     gate: CompactionGate | None, request: Compact, requester: str | None, state: ContextState
 ) -> CompactionDecision | None:
-    """Ask before a requested compaction, if the gate demands it and there is something to compact."""
+    """Ask before a requested compaction, if it needs approval and there is something to compact."""
     if gate is None or requester is None or not gate.must_ask(requester):
         return None
     target_tokens = request.target_in(state.tracker.window.max_tokens)
@@ -94,7 +96,7 @@ def plan_as_decided(
     *,
     is_refused: bool = False,
 ) -> CompactionPlan | NothingToDo:
-    """Return the plan of a compaction, as it was decided if a participant was asked."""
+    """Return the plan of a compaction: the approved plan, if a participant was asked."""
     if decision is not None:
         target_tokens = target_tokens if decision.target_tokens is None else decision.target_tokens
         if (approved := decision.plan_for(state.history)) is not None:
@@ -103,7 +105,7 @@ def plan_as_decided(
 
 
 def is_outdated(action: CompactAction, tracker: Tracker, revision: int) -> bool:
-    """Return whether the history has changed since this revision was to be compacted, so that the reason is gone."""
+    """Return whether the history has changed since this revision, so that the compaction's reason is gone."""
     is_needed = action.trigger == "would_overflow" and tracker.would_overflow()
     return tracker.history.revision != revision and not is_needed
 
@@ -120,7 +122,7 @@ async def run_compaction(
 ) -> CompactionResult:
     """Carry out a plan. Raises one of `COMPACTION_FAILURES`; nothing has changed then.
 
-    `spending` has the summary calls of attempts before this one, and gets those of this one.
+    `spending` contains the summary calls of earlier attempts; this attempt adds its own.
     """
     tracker, begun, spending = state.tracker, timestamp(), spending or SummarySpending(calls.summary_price)
 
@@ -185,7 +187,7 @@ async def run_compaction_or_drop(
 
 
 def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
-    """Return the answer to a request that was carried out."""
+    """Return the answer to a completed compaction request."""
     outcome = result.outcome
     return CompactDone(
         status="compacted",

@@ -1,6 +1,6 @@
 """The context of an agent: its history, its size, and its stored state.
 
-Every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no decision, and
+Every change is counted and stored in the same step, so that they never disagree. Calls no model, makes no decision, and
 does not wait for a running call (see `ModelCalls.between_calls`).
 """
 
@@ -48,9 +48,9 @@ RESTARTED_RESULT = (
 
 
 class ContextState:
-    """The only writer of one context. Others read `tracker`, `history` and `store`, and write through it.
+    """The only writer of one context. Others read `tracker`, `history` and `store`, and write through this class.
 
-    Only what a report says of the surroundings is set at the tracker itself: waits, progress, and chats not read yet.
+    Only report fields from outside the context are set at the tracker: waits, progress, and unread chats.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ContextState:
 
     @property
     def persisted(self) -> PersistedState:
-        """The stored state in addition to the history and its accounts."""
+        """The stored state, except the history and its accounts."""
         made = self.pins.made if self._stores_pins else 0
         return PersistedState(
             reminders=self.reminders.all,
@@ -135,7 +135,7 @@ class ContextState:
         )
 
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
-        """Store a change together with the whole state. Returns the number that its compaction gets."""
+        """Store a change together with the whole state. Returns the number of its compaction."""
         if (call := change.call) is not None:
             self.tracker.spending = with_call(self.tracker.spending, call.usage, call.amount, call.currency)
         session = Session(
@@ -167,10 +167,10 @@ class ContextState:
         whole: tuple[str, str] | None = None,
         frame_chars: int = 0,
     ) -> Item:
-        """Add the words of a participant, and store the change of the inbox with them.
+        """Add a participant's message, and store the inbox change with it.
 
-        `whole` is the id and the complete text if `text` only refers to it; the store keeps both. The first
-        `frame_chars` characters of `text` are the agent's own.
+        If `text` is only a reference, `whole` has the id and the complete text for the store. The first `frame_chars`
+        characters of `text` are the agent's own.
         """
         # Measured before it enters, so that the history never contains an item without its size.
         size = await self.sizes.measure(text)
@@ -182,7 +182,7 @@ class ContextState:
         return await self._enter(item, size, inbox, None if whole is None else whole[1], sources)
 
     async def add_prompt(self, text: str) -> Item:
-        """Add a prompt of the policy: a user message that is marked as a notice."""
+        """Add a prompt of the policy: a user message marked as a notice."""
         size = await self.sizes.measure(text)
         return await self._enter(self.history.append("user", text, id=str(uuid4()), at=timestamp(), notice=True), size)
 
@@ -201,9 +201,9 @@ class ContextState:
         images: tuple[Image, ...] = (),
         sources: Sequence[MessageKey] = (),
     ) -> Item:
-        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size`: of the full result.
+        """Add a tool result, shortened to `limit_tokens`; the store keeps the whole. `size` is that of the full result.
 
-        `sources` are the messages of peers that it came in.
+        `sources` are the peers' messages that contained it.
         """
         item_id = str(uuid4())
         part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
@@ -223,7 +223,7 @@ class ContextState:
         images: Mapping[str, tuple[Image, ...]] = MappingProxyType({}),
         sources: Mapping[str, Sequence[MessageKey]] = MappingProxyType({}),
     ) -> None:
-        """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
+        """Add a result to every open tool call, by call id and in call order; a missing one is `default`."""
         if not (open_calls := self.history.open_calls()):
             return
         sizes = {call_id: await self.sizes.measure(results[call_id]) for call_id in open_calls & results.keys()}
@@ -238,7 +238,7 @@ class ContextState:
             await self.add_tool_result(call, text, limit, size, image, sources.get(call.id, ()))
 
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
-        """Return how many tokens each of these tool results may have in the context, by call id."""
+        """Return the token limit of each of these tool results, by call id."""
         # Where the policy itself makes room for tool results, they enter whole.
         makes_room = "tool_result" in self.tracker.policy.interventions
         if not sizes or (makes_room and self.result_bound.max_tokens is None):
@@ -248,7 +248,7 @@ class ContextState:
         return self.result_bound.limits(tokens, self.room())
 
     async def add_reply(self, reply: ModelReply, call: CallRecord, *, prompted: Prompted, fingerprint: str) -> Item:
-        """Add the reply of a main call, its reported usage and its record. `prompted` is the prompt that it answers."""
+        """Add the reply of a main call, its reported usage and its record. `prompted` is its prompt."""
         tracker, calls = self.tracker, "".join(f"{one.name}{one.arguments}" for one in reply.tool_calls)
         size = await self.sizes.measure(f"{reply.text}{calls}")
         problem = tracker.call_kept(call, last_seq=prompted.last_seq, fingerprint=fingerprint, backend=reply.backend)
@@ -278,7 +278,7 @@ class ContextState:
         return item
 
     def may_be_left_out(self, seq: int) -> bool:
-        """Return whether the server may leave an item out: it shortened a prompt, and the history is the same."""
+        """Return whether the server may omit an item: it shortened a prompt, and the history has not changed since."""
         revision, last_seq = self.shortened or (-1, -1)
         return self.history.revision == revision and seq <= last_seq
 
@@ -290,9 +290,9 @@ class ContextState:
         whole: str | None = None,
         sources: Sequence[MessageKey] = (),
     ) -> Item:
-        """Count and store an item. If it is a part of a text, the store also keeps the `whole` text.
+        """Count and store an item. If it is part of a text, also store the `whole` text.
 
-        `sources` are the messages that it came in.
+        `sources` are the messages that contained it.
         """
         self.tracker.item_added(item, size.counted_tokens, size.units)
         original = item if whole is None else replace(item, content=whole, frame_chars=0)
@@ -310,7 +310,8 @@ class ContextState:
     ) -> CompactionPlan | NothingToDo:
         """Plan a compaction to `target_tokens`; None: everything but the protected tail.
 
-        The newest turns may only leave if their texts are that long, or if the server refused the prompt: `is_refused`.
+        The newest turns may leave only if their texts are longer than the target, or if the server refused the prompt
+        (`is_refused`).
         """
         ledger = self.tracker.ledger
         return plan_compaction(
@@ -367,16 +368,16 @@ class ContextState:
     async def forget(
         self, direction: str, entries: int | None, origin: Origin | None = None, count: CountCut | None = None
     ) -> int:
-        """Remove entries from one end, never the turn being answered or half of a call. Returns how many."""
+        """Remove entries from one end, but never the running turn or half of a tool call. Returns their number."""
         span = plan_forget(self.history, direction, entries, answering_turn=self.answering_turn)
         return await self.remove(span, origin, count)
 
     async def remove(
         self, span: tuple[int, int] | None, origin: Origin | None = None, count: CountCut | None = None
     ) -> int:
-        """Remove the items from the first to the last of these seqs. Returns how many.
+        """Remove the items from the first to the last of these seqs. Returns their number.
 
-        An `origin` archives them. `count` lets the server count what that frees.
+        With an `origin` they are archived. `count` lets the server count the freed tokens.
         """
         if span is None:
             return 0
@@ -391,7 +392,7 @@ class ContextState:
         return len(result.evicted)
 
     async def remove_turn(self, turn: int) -> None:
-        """Remove a turn that never fits. Its failed compactions do not count as stalls."""
+        """Remove a turn that can never fit. Its failed compactions do not count as stalls."""
         await self.remove(self.span_of_turn(turn))
         if self._is_below_threshold:
             self.tracker.forget_stalls()
@@ -421,7 +422,7 @@ class ContextState:
         await self._announce_change()
 
     async def put_back(self, archived: ArchivedCompaction, origin: Origin) -> tuple[int, CutOutcome]:
-        """Undo a change: its items and the summary before it return. Returns the new entry's number and figures."""
+        """Undo a change: restore its items and the earlier summary. Returns the new entry's number and figures."""
         counted = await self.sizes.counts({item.seq: item.text() for item in archived.items})
         back, before = returning_items(archived.items, self.history.items), self.history.summary
         self.history.put_back(back.merged, archived.before)
@@ -436,7 +437,7 @@ class ContextState:
         await self.events.emit(HistoryChanged(self.history.revision))
 
     def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
-        """Return the items that a removal of this span, and of these tool results, takes."""
+        """Return the items removed by cutting this span and clearing these tool results."""
         (first, last), stubs = span or (0, -1), set(stub_seqs)
         items = tuple(item for item in self.history.items if first <= item.seq <= last or item.seq in stubs)
         return LeavingItems(items, self.history.summary, self.tracker.restore_point([item.seq for item in items]))
@@ -444,11 +445,11 @@ class ContextState:
     # -- sizes and room ----------------------------------------------------------------------------------
 
     def project(self, text: str) -> int:
-        """Return the projected tokens of a text for this model."""
+        """Project the tokens of a text for this model."""
         return self.sizes.project(text, self.tracker.ledger.calibration)
 
     def room(self) -> Room:
-        """Return the free tokens now, and after everything removable has been removed."""
+        """Return the free tokens now, and after removing everything removable."""
         turn = self.answering_turn
         free_tokens = self.tracker.free_tokens(None if turn is None else self.span_of_turn(turn))
         return Room(self.tracker.window.max_tokens, *free_tokens)
@@ -462,7 +463,7 @@ class ContextState:
     # -- window and requests -----------------------------------------------------------------------------
 
     def change_window(self, window: Window) -> bool:
-        """Set the context window. Returns whether it is a different one."""
+        """Set the context window. Returns whether it differs."""
         if is_new := window != self.tracker.window:
             self.tracker.window_changed(window)
         return is_new
@@ -489,7 +490,7 @@ class ContextState:
         self.tracker.injection = texts.prompt_injection(level, remaining)
 
     def drop_pending_prompts(self) -> None:
-        """Drop the pending prompts; their cadence or countdown continues as if the model had read them."""
+        """Drop the pending prompts. Their cadence or countdown continues as if the model had read them."""
         self.pending_prompts = ()
 
     def plan_clear(self, reason: str) -> None:
@@ -497,7 +498,7 @@ class ContextState:
         self.planned_clear = reason
 
     def renew_injection(self) -> None:
-        """Update the injection of the report: a prompt lasts as long as its level, a reminder as long as it exists."""
+        """Update the report's injection: a prompt lasts as long as its level, a reminder as long as it exists."""
         tracker, current = self.tracker, self.tracker.injection
         if current is not None and current.kind != "reminder" and tracker.policy_state.prompting is not None:
             return

@@ -1,6 +1,6 @@
-"""The tools with which a model manages its own context: reminders, and clearing its mind.
+"""A model's tools for its own context: reminders, and clearing its mind.
 
-A mind is cleared once all results of a reply have arrived, unless another of its calls failed.
+The mind is cleared once all results of a reply have arrived, unless another call failed.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ CLEAR_MIND = "clear_mind"
 
 
 class ContextTools(FunctionTools):
-    """A source of tools (see `ToolSource`) over the reminders of one context."""
+    """A source of tools (see `ToolSource`) for the reminders of one context."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
@@ -39,7 +39,7 @@ class ContextTools(FunctionTools):
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
-        """Return whether to clear the mind, now that all calls of one reply have results."""
+        """Return whether to clear the mind, once all calls of a reply have results."""
         requested, self._requested = self._requested, {}
         if not requested:
             return False
@@ -77,7 +77,7 @@ class ContextTools(FunctionTools):
         return reminder_content
 
     def _package(self) -> ContinuationPackage | None:
-        """Return the mark of a reminder written now: above the healthy level it is a continuation package."""
+        """Return the mark of a new reminder: above the healthy level, it is a continuation package."""
         tracker = self._state.tracker
         level, severity = level_of(tracker.policy, tracker.snapshot())
         return ContinuationPackage("context_health", level) if severity else None

@@ -1,6 +1,6 @@
-"""A read-only view of an agent's context, for programs in the same process: how full it is, and how full it was.
+"""A read-only view of an agent's context, for programs in the same process: how full it is and was.
 
-Owns no figure: all of them come from the report and the policy. Unknown figures are None.
+All figures come from the report and the policy. Unknown figures are None.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PAST_CALLS = 500
 
 @dataclass(frozen=True, slots=True)
 class UsagePoint:
-    """One main call for a plot: when, the total it reported, the level it led to, and the window at that time."""
+    """One main call for a plot: its time, reported total, resulting level, and window."""
 
     at: str
     tokens: int
@@ -50,7 +50,7 @@ class ContextView:
         return None if mark is None or used is None else max(0, mark - used.used_tokens)
 
     def tokens_until_redline(self) -> int | None:
-        """Return the tokens left before the policy's redline; None if it has none or figures are unknown."""
+        """Return the tokens left before the policy's redline; None without a redline or known figures."""
         occupancy, redline = self.occupancy, self._tracker.policy.redline
         return None if occupancy is None or redline is None else occupancy.tokens_until(redline)
 
@@ -69,7 +69,7 @@ class ContextView:
         ]
 
     async def compress_to(self, percent: int) -> Compression:
-        """Drop the oldest turns until the next prompt takes at most this percentage of the window.
+        """Drop the oldest turns until the next prompt takes at most `percent` of the window.
 
         The newest turn stays. `missed_by_tokens` of the result is 0 if the target was reached. Raises `ValueError` for
         a percentage outside 1 to 100.

@@ -1,6 +1,6 @@
 """An agent's conversation with its model: turns, calls, controls, and the decisions of its policy.
 
-Owns the order in which they happen. Does not know chats, reasoning envelopes or who sent a control.
+Owns their order. Does not know chats, reasoning envelopes or the senders of controls.
 """
 
 import logging
@@ -72,7 +72,7 @@ Decide = Callable[[int, int, SizeBasis], Awaitable[None]]
 
 
 class ReplyWatch:
-    """Follows one reply. After each piece of text, `decide` gets the size, the largest likely one, and the basis.
+    """Follows one reply. After each piece of text, `decide` gets the size, the largest likely size, and the basis.
 
     `count_text` asks the server for the tokens of a text; it returns None if the server cannot count.
     """
@@ -124,7 +124,7 @@ class ReplyWatch:
 
 @dataclass
 class PendingActions:
-    """The rest of a decision: status words to announce, in order, and at most one intervention."""
+    """The rest of a decision: status words to announce in order, and at most one intervention."""
 
     words: list[StatusWord] = field(default_factory=list)
     compact: acts.CompactAction | None = None
@@ -146,7 +146,7 @@ class ReplyStopped(MewAgentError):
 
 
 async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:
-    """Change reminders, prompts and plans, emit events, and return the rest of the decision."""
+    """Apply a decision's reminders, prompts and plans, emit its events, and return the rest."""
     pending, happened = PendingActions(revision=state.history.revision), list[ConversationEvent]()
     for action in actions:
         if isinstance(action, acts.Notice):
@@ -211,7 +211,7 @@ def _intervene(intervention: acts.Intervention, pending: PendingActions, state: 
 async def report_stop(
     stop: acts.StopAction, state: ContextState, used_tokens: int | None = None, basis: str = "reported"
 ) -> str:
-    """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
+    """Report that the policy stopped a reply. Returns the reason, with figures if the window is full."""
     if stop.how == "error":
         logger.warning("context policy '%s': %s", state.tracker.policy.name, stop.reason)
         return stop.reason
@@ -227,7 +227,7 @@ CompactNow = Callable[[CompactAction], Awaitable[bool]]
 
 
 def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
-    """Replace results too large for the current level by a notice with the success of the call."""
+    """Replace results that are too large for the current level with a notice that the call succeeded."""
     tracker = state.tracker
     snapshot, level = tracker.snapshot(), None
     for call in calls:
@@ -245,7 +245,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
 async def make_room_for_results(
     calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState, compact: CompactNow
 ) -> None:
-    """Ask the policy about each result in turn and compact where it decides so. Raises `PolicyStopped`."""
+    """Ask the policy about each result in turn, and compact if it decides so. Raises `PolicyStopped`."""
     tracker, policy = state.tracker, state.tracker.policy
     if "tool_result" not in policy.phases and "tool_result" not in policy.interventions:
         return
@@ -324,7 +324,9 @@ class Conversation:
     # -- status ------------------------------------------------------------------------------------------
 
     def status(self, word: StatusWord | None = None) -> Status:
-        """Return the current status. Its default word is compacting, else the newest call's error, a wait or active."""
+        """Return the current status. Its default word is compacting, the newest call's error, a wait, or active, in
+        this order.
+        """
         self.calls.renew_prefix()
         stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
         failed = self.calls.last_error_status
@@ -340,7 +342,7 @@ class Conversation:
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: StatusWord | None = None, about: tuple[str, ...] = ()) -> None:
-        """Emit the current status with this word or its default; it refers to these envelopes."""
+        """Emit the current status with this word (or the default) and a reference to these envelopes."""
         await self.events.emit(conversation_events.StatusChanged(await self.status_to_announce(word), word, about))
 
     async def status_to_announce(self, word: StatusWord | None = None) -> Status:
@@ -362,7 +364,7 @@ class Conversation:
         return self.pins.texts
 
     async def compact(self, request: wire.Compact, requester: Requester | None = None) -> CompactDone:
-        """Compact on request, after the approval it needs and the running call. The answer contains failures."""
+        """Compact on request, after any approval and the running call. The answer contains failures."""
         sender, decision = None if requester is None else requester.id, None
         if not self.compacting.is_running:
             decision = await compactions.ask_about_request(self.gate, request, sender, self.state)
@@ -372,7 +374,7 @@ class Conversation:
         return await self.compacting.run("requested", request.reason, work, requester)
 
     async def compress_to(self, part: Fraction) -> Compression:
-        """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
+        """Drop the oldest turns until at most this part of the window is used or only the newest turn remains."""
         self._decided = None, 0
         target_tokens = part.floor_of(self.tracker.window.max_tokens)
         work = partial(self._compact_to, target_tokens, "drop_oldest", None, ITSELF)
@@ -390,7 +392,7 @@ class Conversation:
         origin: Origin,
         begun: Begun,
     ) -> CompactDone:
-        """Compact as requested, to this size. Returns the answer."""
+        """Compact to this size, as requested. Returns the answer."""
         if decision is not None and not decision.allows:
             return self.compacting.skipped(decision.sentence)
         await begun()
@@ -407,19 +409,19 @@ class Conversation:
 
     @property
     def _pending_compaction(self) -> CompactAction | None:
-        """The compaction decided by the policy; None once the history has changed."""
+        """The compaction decided by the policy; None if the history has changed since."""
         action, revision = self._decided
         return action if revision == self.history.revision else None
 
     async def forget(self, request: wire.Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
-        """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
+        """Remove entries from one end, but never half of a tool call or the running turn. Returns their number."""
         await begun()
         async with self.calls.between_calls():
             origin, count = Origin(asked_by), self.calls.count_cut
             return await self.state.forget(request.direction, request.entries, origin, count)
 
     async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
-        """Remove everything but reminders. A question being answered enters again before the next call."""
+        """Remove everything except reminders. The running question enters again before the next call."""
         await begun()
         async with self.calls.between_calls(stops_summary=True):
             await self._clear(None, Origin(asked_by, reason))
@@ -427,7 +429,7 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------------------
 
     async def begin_turn(self, *, is_maintenance: bool = False, resumed: int | None = None) -> int:
-        """Begin to answer a message; returns the turn's number. A turn with `is_maintenance` answers no message."""
+        """Begin to answer a message; returns the turn's number. With `is_maintenance` the turn answers no message."""
         await self.apply_pending()
         limit = self._keep_newest_items
         if limit is not None and len(self.history.items) > limit:
@@ -445,13 +447,13 @@ class Conversation:
         self._is_task_over, self._is_maintenance = looks_ahead and not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
-        """Remove a whole turn: a message that never fits would fail all later requests."""
+        """Remove a whole turn, because a message that can never fit would fail all later requests."""
         if self.state.span_of_turn(turn) is not None:
             async with self.calls.between_calls():
                 await self.state.remove_turn(turn)
 
     async def needs_maintenance(self) -> bool:
-        """Return whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
+        """Return whether a maintenance turn is due. Its prompt enters with the next call."""
         state, pending = self.tracker.policy_state, self.state.pending_prompts
         if not state.due or state.prompted or self.tracker.measurement.basis != "reported":
             return False
@@ -463,8 +465,8 @@ class Conversation:
     async def call(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
         """Make one main call with everything in context, and add its reply.
 
-        `prepare` adds the question unless it is in context; it runs again where no control can come between it and the
-        request. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
+        `prepare` adds the question unless it is in context. It runs again right before the request, when no control can
+        intervene. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
         await self._enter(prepare)
         await self.calls.count_if_close()
@@ -483,14 +485,14 @@ class Conversation:
                 is_repeated = True
 
     async def check_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
-        """Replace results of one reply's calls that are too large, in place. Raises `PolicyStopped`."""
+        """Replace too large results of one reply's calls in place. Raises `PolicyStopped`."""
         withhold_results(calls, results, self.state)
         if self.context_tools.confirm_clear(calls, results):
             self.state.plan_clear(texts.CLEARED_BY_AGENT)
         await make_room_for_results(calls, results, self.state, self._compact)
 
     async def apply_pending(self) -> None:
-        """Carry out the policy's decision after the last call: before the next one, or when the agent is idle."""
+        """Carry out the policy's decision about the last call: before the next call, or when the agent is idle."""
         if self._is_task_over and self.state.answering_turn is None:
             await self._look_ahead()
         reason = self.state.planned_clear
@@ -509,13 +511,15 @@ class Conversation:
             await self._after_call(AWAITING_USER)
 
     async def _enter(self, prepare: Prepare) -> None:
-        """Add pending prompts and call `prepare`. Not during a compaction: it changes the counted history."""
+        """Add pending prompts and call `prepare`, but not during a compaction, whose counted history must not
+        change.
+        """
         async with self.calls.lock:
             await self.state.enter_pending_prompts()
             await prepare()
 
     async def _can_be_repeated(self, error: ModelError) -> bool:
-        """Return whether the refused request may now succeed: without tools, or after a compaction."""
+        """Return whether the refused request may succeed now, without tools or after a compaction."""
         if isinstance(error, ToolsUnsupported):
             if not self.calls.stop_offering_tools():
                 return False
@@ -574,7 +578,7 @@ class Conversation:
         self._decided = pending.compact or self._pending_compaction, pending.revision
 
     async def _after_stop(self, stopped: ReplyStopped) -> None:
-        """Compact, so that the reply can start over. Raises `PolicyStopped` if it may not."""
+        """Compact, so that the reply can start over. Raises `PolicyStopped` if no compaction is allowed."""
         stop = stopped.pending.stop
         if stop is not None:
             problem = await report_stop(stop, self.state, stopped.tokens, stopped.basis)
@@ -600,7 +604,7 @@ class Conversation:
             await self.emit_status(word)
 
     async def _after_item_added(self, event: conversation_events.ConversationEvent) -> None:
-        """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
+        """Ask a policy that counts messages about each new item. Interventions wait for `apply_pending`."""
         if isinstance(event, conversation_events.ItemAdded):
             pending = await carry_out(self.tracker.decide("message_added", time.time()).actions, self.state)
             self._decided = pending.compact or self._pending_compaction, pending.revision
@@ -626,24 +630,25 @@ class Conversation:
     # -- clearing and compacting -------------------------------------------------------------------------
 
     async def _clear(self, reason: str | None, origin: Origin) -> None:
-        """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
+        """Remove everything except reminders. The caller holds the history. The model will read the `reason`."""
         tokens = self.tracker.measurement.tokens
         await self.state.clear(reason, origin)
         await self.events.emit(conversation_events.ContextCleared(tokens, reason))
 
     async def _waits(self, action: CompactAction) -> bool:
-        """Return whether a compaction has a better moment: the end of the task, or when fewer agents compact.
+        """Return whether a compaction should wait for the end of the task, or until fewer agents compact.
 
-        Not if the next request would not fit then. Where a participant approves, that decides instead of the line.
+        It does not wait if the next request would not fit. If a participant approves compactions, its decision replaces
+        the queue.
         """
         if action.moment == "at_once" or self.tracker.would_overflow():
             return False
         return self.state.answering_turn is not None or (self.gate is None and not await self.compacting.may_begin())
 
     async def _compact(self, action: CompactAction, *, may_wait: bool = False, revision: int | None = None) -> bool:
-        """Compact as the policy decided about this revision of the history, the present one unless given.
+        """Compact as the policy decided about this revision of the history (default: the current one).
 
-        Returns whether anything left; nothing does while an approval is awaited.
+        Returns whether anything left. Nothing leaves while an approval is pending.
         """
         revision, decision = self.history.revision if revision is None else revision, None
         if self.gate is not None and not self.compacting.is_running:
@@ -657,7 +662,7 @@ class Conversation:
     async def compact_as_decided(
         self, action: CompactAction, decision: CompactionDecision | None, revision: int | None = None
     ) -> bool:
-        """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
+        """Compact as the policy decided, and a participant if one was asked. Returns whether anything left."""
         # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.interventions
         if is_shown:

@@ -1,7 +1,7 @@
 """The archive of a context for people, programs and the model itself: list, show, undo, search.
 
-Owns the answers to these requests, and their bounds. A store that cannot be read is part of an answer and stops
-nothing. Does not know model calls: `hold` keeps them away while the context changes.
+Owns the answers to these requests, and their limits. Reports an unreadable store in the answer and continues. `hold`
+blocks model calls while the context changes.
 """
 
 import logging
@@ -61,7 +61,7 @@ class ContextArchive(Archive):
         return _shown(archived, dropped, request.after)
 
     async def recall(self, request: retrieval.Recall, extract_chars: int = EXTRACT_CHARS) -> retrieval.RecallDone:
-        """Return the items that left the context and contain these words, each with an extract."""
+        """Return the removed items that contain these words, each with an extract."""
         try:
             found = await self._state.store.search(request.words, request.limit)
         except StoreUnusable as error:
@@ -72,7 +72,7 @@ class ContextArchive(Archive):
         return retrieval.RecallDone(found=tuple(_as_archived(*one) for one in shown))
 
     async def undo(self, request: retrieval.Undo, asked_by: str | None = None) -> retrieval.UndoDone:
-        """Undo a change of the context, or say why not. A refused undo interrupts nothing."""
+        """Undo a change of the context, or return the refusal. A refused undo interrupts nothing."""
         state, found = self._state, await self._find(request)
         if isinstance(found, retrieval.UndoDone):
             return found
@@ -112,7 +112,7 @@ class ContextArchive(Archive):
         return archived if misfit is None else self._refused(number, misfit)
 
     def _misfit(self, archived: ArchivedCompaction) -> str | None:
-        """Return why the next request would not fit the window after an undo; None if it would."""
+        """Return why the next request would not fit the window after an undo; None if it fits."""
         tracker, point = self._state.tracker, archived.point
         back, now = returning_items(archived.items, self._state.history.items), tracker.ledger.item_prices()
         grown = sum(point.prices.get(item.seq, 0) for item in (*back.returned, *back.replaced))
@@ -132,7 +132,7 @@ class ContextArchive(Archive):
 
 
 def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> retrieval.CompactionHistory:
-    """Return one entry with the items after a seq, as many as fit in one answer."""
+    """Return one entry with the items after a seq that fit into one answer."""
     items: list[retrieval.ArchivedItem] = []
     following: int | None = None
     room = PAGE_CHARS

@@ -70,7 +70,7 @@ class ContextCompacted:
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    """Peers should receive this status. `word` is its status word, None if it is only the default one.
+    """Peers should receive this status. `word` is its status word; None for the default.
 
     It refers to the envelopes `about`.
     """
@@ -82,7 +82,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """An item that the model did not write entered the history."""
+    """An item that the model did not write was added to the history."""
 
     seq: int
 
@@ -109,7 +109,7 @@ class HistoryChanged:
 
 @dataclass(frozen=True, slots=True)
 class ResultCut:
-    """A tool result would overflow the context: `omitted_tokens` (projected) of it stay outside."""
+    """A tool result would overflow the context, so `omitted_tokens` of it (projected) stay outside."""
 
     tool: str
     omitted_tokens: int

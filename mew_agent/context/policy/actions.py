@@ -18,9 +18,9 @@ Announced = Literal["near_limit", "state_changed", "approaching_redline", "redli
 
 @dataclass(frozen=True, slots=True)
 class AnnounceAction:
-    """Announce to the space: a nearly full window, another level, or the redline. A changed level has both names.
+    """Announce a nearly full window, a new level, or the redline to the space. A new level has both names.
 
-    `approaching_redline`: the last level before the redline was entered for the first time since the last clear.
+    `approaching_redline`: the first entry into the last level before the redline since the last clear.
     """
 
     word: Announced
@@ -41,7 +41,7 @@ class CompactAction:
 
 @dataclass(frozen=True, slots=True)
 class RemindAction:
-    """Add or remove the owner's reminder. Its text is rendered from current figures whenever reminders are shown."""
+    """Add or remove the owner's reminder. Its text is rendered from current figures each time."""
 
     owner: str
     is_shown: bool = True
@@ -49,7 +49,7 @@ class RemindAction:
 
 @dataclass(frozen=True, slots=True)
 class InjectAction:
-    """Insert the level's prompt before the next generation. `remaining` prompts of a countdown follow it."""
+    """Insert the level's prompt before the next generation. In a countdown, `remaining` prompts follow."""
 
     level: str
     remaining: int | None = None
@@ -57,7 +57,7 @@ class InjectAction:
 
 @dataclass(frozen=True, slots=True)
 class RestartAction:
-    """Start the reply again within the same turn: restart number `attempt` of at most `most` in this request."""
+    """Restart the reply within the same turn: attempt `attempt` of at most `most` in this request."""
 
     attempt: int
     most: int
@@ -65,9 +65,9 @@ class RestartAction:
 
 @dataclass(frozen=True, slots=True)
 class StopAction:
-    """End what runs: the reply, with its figures (`abort`), the turn (`error`), or the context (`clear`).
+    """Stop: abort the reply with its figures (`abort`), fail the turn (`error`), or clear the context (`clear`).
 
-    A clear comes before the next generation, and keeps reminders and pending user messages.
+    A clear happens before the next generation, and keeps reminders and pending user messages.
     """
 
     how: Stop
@@ -76,7 +76,7 @@ class StopAction:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A way to save tokens. `key` identifies it while the figures change."""
+    """A way to save tokens. `key` stays the same when the figures change."""
 
     key: str = field(repr=False)
     text: str

@@ -25,7 +25,7 @@ class Decision(NamedTuple):
 def decide(
     policy: Policy, state: PolicyState, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
-    """Return the actions for this moment. Of the interventions, only the first rule that applies acts."""
+    """Return the actions for this moment. Only the first intervention that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (StopAction("error", f"{policy.name} cannot work without a known context window"),))
     if state.restarts:
@@ -61,7 +61,7 @@ def _apply_rules(
 
 
 def _is_low_call(deciding: Deciding) -> bool:
-    """Return whether a call, not a restart or a cut, was measured below every level."""
+    """Return whether a call (no restart or cut) was measured below all levels."""
     if deciding.snapshot.basis == "reported":
         return deciding.level == deciding.policy.healthy
     return deciding.snapshot.lacks_usage
@@ -87,9 +87,9 @@ def is_stalled(policy: Policy, state: PolicyState) -> bool:
 
 
 def withheld_at(policy: Policy, state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> str | None:
-    """Return the level at which a notice replaces a tool result of this size; None if it is not replaced.
+    """Return the level that withholds a tool result of this size; None if the result may enter.
 
-    The level is the snapshot's, or else the last known one.
+    Uses the snapshot's level, or the last known one.
     """
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
@@ -109,7 +109,7 @@ def trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
 
 
 def _begin_request(state: PolicyState, phase: Phase, flags: GenerationFlags) -> PolicyState:
-    """Return the state of a request after a restart of its reply, or of the next request."""
+    """Return the state of a request whose reply restarts, or of the next request."""
     # A restart and a continuation after tool calls belong to the request before.
     if phase == "pre_request" and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)

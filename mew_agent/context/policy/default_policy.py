@@ -1,4 +1,4 @@
-"""[pure] The default policy, `mew`, and the early compaction that a setting adds to a policy."""
+"""[pure] The default policy, `mew`, and the setting for early compactions."""
 
 from functools import partial
 
@@ -56,7 +56,8 @@ _EARLY = _at_task_end(
 
 
 def compacting_early(policy: Policy) -> Policy:
-    """Return a copy that also compacts at the end of a task, from 7/10 on, if the next usual task would not fit.
+    """Return a copy that also compacts at the end of a task, from 7/10 of the window on, if the next usual task would
+    not fit.
 
     Raises `ValueError` if the policy does not compact after calls.
     """

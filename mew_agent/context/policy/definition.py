@@ -1,7 +1,7 @@
 """[pure] A policy as data: its measure, levels, rules and settings. `decision` applies it.
 
-The default policy needs two kinds of rules, which are here with the one that stops a reply. Parts add others by
-extending `Rule`, and policies that are read from files by extending `Policy`.
+Contains the two kinds of rules of the default policy, and the one that stops a reply. Parts add others by extending
+`Rule`, and policies from files by extending `Policy`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ Known = Literal["reported_or_projected", "unavailable"]
 
 
 class Level(PolicyPart):
-    """A named level of fullness. `severity` is 0-3, for colours; `needs_reset` advises to start over."""
+    """A named level of fullness. `severity` is 0-3, for colours; `needs_reset` recommends a new conversation."""
 
     name: str
     severity: int = Field(ge=0, le=3)
@@ -37,7 +37,7 @@ class Level(PolicyPart):
 
 
 class Rule(PolicyPart):
-    """One rule of a policy. Without a `phase`, it acts in all. The rules of one `place` decide together."""
+    """One rule of a policy. Without a `phase`, it acts in every phase. Rules of the same `place` decide together."""
 
     action: str
 
@@ -65,12 +65,12 @@ class Rule(PolicyPart):
 
 
 def configured_conditions(conditions: Iterable[Condition], settings: Settings) -> tuple[Condition, ...]:
-    """Return copies with the bounds from the settings."""
+    """Return copies of conditions with bounds from the settings."""
     return tuple(condition.configured(settings) for condition in conditions)
 
 
 class PhaseRule(Rule):
-    """A rule for one phase, with conditions that must all hold."""
+    """A rule for one phase that acts when all its conditions hold."""
 
     phase: Phase
     when: tuple[Condition, ...] = Field(min_length=1)
@@ -109,7 +109,7 @@ class NearLimitRule(PhaseRule):
 
 
 class Intervention(PhaseRule):
-    """A compaction, or a stop. Of these rules, only the first that applies acts."""
+    """A compaction or a stop. Only the first of these rules that applies acts."""
 
     place: ClassVar[int] = 5
 
@@ -184,9 +184,10 @@ class CompactRule(Intervention):
         return deciding.snapshot._replace(next_prompt_tokens=0).meets(self.when, deciding.policy.reserve)
 
     def compacting_at(self, mark: Fraction) -> Self:
-        """Return a copy that compacts after calls from this part of the window on, to a proportionally smaller target.
+        """Return a copy that compacts after calls from this fraction of the window on, to a proportionally smaller
+        target.
 
-        Itself without such a part. Raises `ValueError` if it compacts at an earlier one.
+        Returns itself without a fraction. Raises `ValueError` if it already compacts earlier.
         """
         marks = [condition.fraction for condition in self.when if condition.fraction is not None]
         if self.phase != "after_call" or not marks:
@@ -218,7 +219,7 @@ ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most
 
 
 class LargeResults(PolicyPart):
-    """At these levels, withhold tool results of more than `above_bytes`; off while that is None."""
+    """At these levels, withhold tool results above `above_bytes`; None withholds none."""
 
     levels: tuple[str, ...]
     above_bytes: int | None = Field(default=None, gt=0)
@@ -297,7 +298,7 @@ class Policy(PolicyPart):
 
     @cached_property
     def marks(self) -> Callable[[int | None], Marks]:
-        """Returns the marks in a window of this size; they are computed once."""
+        """Return the marks in a window of this size; each is computed once."""
         return lru_cache(maxsize=64)(self._marks_in)
 
     def _marks_in(self, limit_tokens: int | None) -> Marks:
@@ -323,12 +324,12 @@ class Policy(PolicyPart):
         return min(used), min(next_prompt)
 
     def acts_at_tokens(self, phase: Phase, limit_tokens: int | None) -> int | None:
-        """Return the smallest measured size at which an intervention of this phase can apply; None if none has one."""
+        """Return the smallest measured size at which an intervention of this phase can apply; None without one."""
         firsts = (first_tokens(rule.when, "used", limit_tokens) for rule in self.interventions.get(phase, ()))
         return min((max(ones) for ones in firsts if ones), default=None)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values, not validated, and its own marks. Values are frozen, so none is copied."""
+        """Return an unvalidated copy with other values and its own marks. Shares the frozen values."""
         values = {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
         return cast("Self", type(self).model_construct(self.model_fields_set | {*(update or ())}, **values))
 
@@ -342,12 +343,12 @@ class Policy(PolicyPart):
         return (*(level.at for level in self.levels), *(c for rule in self.rules for c in rule.conditions()))
 
     def level_named(self, name: str) -> Level | None:
-        """Return the level of this name; None for the healthy one and for unknown names."""
+        """Return the level of this name; None for the healthy level and unknown names."""
         return next((level for level in self.levels if level.name == name), None)
 
     @property
     def needs_reminder_tools(self) -> bool:
-        """Whether it reminds or prompts, so that the model needs the tools these texts mention."""
+        """Whether it sends reminders or prompts, so that the model needs the tools they mention."""
         return any(rule.needs_reminder_tools for rule in self.rules)
 
     @property
@@ -372,7 +373,7 @@ class Policy(PolicyPart):
         return {names.get(name, name): value for name, value in settings.items()}
 
     def configured(self, settings: Settings) -> Self:
-        """Return a copy with one model's values: rounded down, and below 1 the default."""
+        """Return a copy with one model's values, rounded down; a value below 1 means the default."""
         # If they make a level unreachable (`critical` below `optimal`), the more severe level wins.
         large = self.large_results
         above = None if large is None else whole_count(settings.get(large.override))
@@ -384,9 +385,10 @@ class Policy(PolicyPart):
         return self.model_copy(update=changes)
 
     def compacting_at(self, mark: Fraction) -> Self:
-        """Return a copy that compacts after calls from this part of the window on, to a proportionally smaller target.
+        """Return a copy that compacts after calls from this fraction of the window on, to a proportionally smaller
+        target.
 
-        Raises `ValueError` if it does not compact after calls, or does so from an earlier mark on.
+        Raises `ValueError` if it does not compact after calls, or already does so earlier.
         """
         rules = [rule.compacting_at(mark) if isinstance(rule, CompactRule) else rule for rule in self.rules]
         if all(new is rule for new, rule in zip(rules, self.rules, strict=True)):
@@ -410,14 +412,14 @@ def _place(rule: Rule) -> int:
 
 
 def first_tokens(conditions: Iterable[Condition], figure: Figure, limit_tokens: int | None) -> list[int]:
-    """Return where the conditions on a figure begin to hold, where that is known."""
+    """Return the known counts at which the conditions on a figure become true."""
     found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == figure]
     return [tokens for tokens in found if tokens is not None]
 
 
 @dataclass(slots=True)
 class Deciding:
-    """A decision in the making: `state` and `actions` change place by place."""
+    """A decision in progress: `state` and `actions` change place by place."""
 
     policy: Policy
     state: PolicyState
@@ -431,7 +433,7 @@ class Deciding:
 
     @property
     def has_moved(self) -> bool:
-        """Whether it moves the level."""
+        """Whether it changes the level."""
         return self.state.level != self.level_before
 
     def meets(self, conditions: tuple[Condition, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""[pure] Levels of the figures that a program reports of itself, by the default policy."""
+"""[pure] Levels, by the default policy, of figures that a program reports itself."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -20,7 +20,7 @@ POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
 
 @dataclass
 class ReportedLevels:
-    """The level of each figure, and whether compactions help. Makes no decisions: the program compacts by itself."""
+    """The level of each figure, and whether compactions help. Decides nothing: the program compacts on its own."""
 
     name: str = POLICY.name
     _state: PolicyState = field(default_factory=PolicyState)
@@ -39,7 +39,7 @@ class ReportedLevels:
         self._state = after_compaction(self._state, progressed=progressed, at_seconds=None)
 
     def window_grew(self) -> None:
-        """Forget compactions that did not help in a smaller window."""
+        """Forget the failed compactions of a smaller window."""
         self._state = replace(self._state, stalls=0)
 
     def cleared(self) -> None:

@@ -1,4 +1,4 @@
-"""[pure] The input of a decision: the context at one moment, and the policy's memory between decisions."""
+"""[pure] The input of a decision: the current context, and the policy's memory."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class ContextSnapshot(NamedTuple):
 
     @property
     def lacks_usage(self) -> bool:
-        """Whether the call measured last reported no usage, or none that can be true."""
+        """Whether the last measured call reported no usage, or implausible usage."""
         return self.reason in ("usage_unavailable", "usage_implausible")
 
     def figure(self, name: Figure) -> int | None:
@@ -100,9 +100,9 @@ class PolicyState:
 def after_compaction(
     state: PolicyState, *, progressed: bool, at_seconds: float | None, tokens: int | None = None
 ) -> PolicyState:
-    """Return the state after a compaction to a next prompt of so many tokens.
+    """Return the state after a compaction to a next prompt of this size.
 
-    It restarts the cooldowns, and counts as a stall unless it `progressed`.
+    Restarts the cooldowns. The compaction counts as a stall unless it `progressed`.
     """
     return replace(
         state,
@@ -119,7 +119,7 @@ def after_clear(state: PolicyState) -> PolicyState:
 
 
 def has_passed(cooldown_seconds: float, since_seconds: float | None, at_seconds: float | None) -> bool:
-    """Return whether a cooldown is over. A clock that was set back ends it; otherwise it would last too long."""
+    """Return whether a cooldown is over. It also ends if the clock was set back, so that it never lasts too long."""
     if since_seconds is None or at_seconds is None:
         return True
     passed_seconds = at_seconds - since_seconds

@@ -85,7 +85,7 @@ class Reserve(PolicyPart):
     whole: bool = False  # round the fraction down to whole tokens
 
     def added_to(self, prompt_tokens: int, limit_tokens: int) -> tuple[int, int]:
-        """Prompt plus reserve as (value, scale), meaning exactly value / scale tokens."""
+        """Return prompt plus reserve as (value, scale): exactly value / scale tokens."""
         base = limit_tokens if self.of == "window" else limit_tokens - prompt_tokens
         scale = 1 if self.whole else self.fraction.denominator
         reserve = self.fraction.floor_of(base) if self.whole else base * self.fraction.numerator
@@ -120,7 +120,7 @@ class Condition(PolicyPart):
         return self.model_copy(update={"tokens": tokens, "fraction": None, "whole": False})
 
     def holds(self, value: int | None, limit_tokens: int | None, *, scale: int = 1) -> bool:
-        """Return whether the condition is true for value / scale tokens; never if the figure or limit is unknown."""
+        """Return whether the condition holds for value / scale tokens; False if the figure or limit is unknown."""
         if value is None:
             return False
         tokens, fraction = self.tokens, self.fraction
@@ -137,7 +137,7 @@ class Condition(PolicyPart):
         return left > right if self.op == "gt" else left < right
 
     def first_tokens(self, limit_tokens: int | None) -> int | None:
-        """Return the smallest count for which it is true; None if unknown, and for `lt` (true from 0)."""
+        """Return the smallest count for which it holds; None if unknown, and for `lt`, which holds from 0."""
         if self.op == "lt":
             return None
         if self.tokens is not None:
@@ -155,7 +155,7 @@ def mark(figure: Figure, op: Operator, fraction: str) -> Condition:
 
 
 def whole_count(value: Any) -> int | None:
-    """Return a setting as a count, rounded down; None if it is no number of at least 1, so that the default applies."""
+    """Return a setting as a count, rounded down; None if it is no number of at least 1."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         return None
     return int(value) if value >= 1 else None

@@ -258,7 +258,7 @@ REPORT = "The importer src/run.py listens on port 9090, and SQLite holds its row
         (f"{GOAL}<|im_start|>assistant {REPORT}", "chat template"),
         (f"{GOAL}\x1b[31m{REPORT}", "control characters"),
         (f"{GOAL}<think>What matters? {REPORT}", "thinking"),
-        (f"{GOAL}{REPORT} It reads from the", "in the middle"),
+        (f"{GOAL}{REPORT} It reads from the", "cut off"),
         (GOAL + f"- {REPORT}\n" * 3, "repeats"),
         (GOAL + "the port the port " * 8, "repeats"),
         (f"{GOAL}The user asked for a refund of train tickets.", "no source"),
