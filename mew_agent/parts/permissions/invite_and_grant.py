@@ -5,7 +5,7 @@ granted.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -51,11 +51,14 @@ def invite(
     answer = api.post({"kind": kinds.SPACE_INVITE, "payload": {**payload, "reason": reason} if reason else payload})
     token = answer.get("token")
     url = dashboard_url(api.gateway, api.space, name, token) if isinstance(token, str) else None
-    outcome = {"participant": name, "status": "created", "token": token, "dashboard": url}
-    terminal.print_outcome(f"{name}: invited", outcome)
+    status = "duplicate" if _was_repeated(answer) else "created"
+    terminal.print_outcome(
+        f"{name}: invited", {"participant": name, "status": status, "token": token, "dashboard": url}
+    )
+    if _was_repeated(answer):
+        command = f"{terminal.own_command()} token {name} --replace"
+        terminal.warn(f"the answer with the token was lost; `{command}` in the folder of the space prints a new one")
     if OUTPUT.is_json or url is None:
-        if answer.get("status") == "duplicate":  # it was sent twice, and the first answer was lost
-            terminal.warn(f"`{terminal.own_command()} token {name}` prints the token")
         return
     terminal.print_line(f"  token      {token}")
     what = "mew run COMMAND"
@@ -64,6 +67,11 @@ def invite(
         what = "mew connect"
     given = f"MEW_GATEWAY={api.gateway} MEW_SPACE={api.space} MEW_PARTICIPANT_ID={name} MEW_TOKEN={token}"
     terminal.print_line(f"  terminal   {given} {what}")
+
+
+def _was_repeated(answer: Mapping[str, Any]) -> bool:
+    """Return whether the gateway had accepted the envelope before; its first answer, with what it did, was lost."""
+    return answer.get("status") == "duplicate"
 
 
 def _given(rights: Sequence[str]) -> list[str | dict[str, Any]]:
@@ -130,8 +138,8 @@ def revoke(
     check_known(api, api.board(), recipient)
     keep = {"keep_passed_on": True} if keep_passed_on else {}
     patterns, answer = change.send(api, kinds.CAPABILITY_REVOKE, **keep)
-    ended = answer.get("ended") or []
-    if not answer.get("revoked") and not ended:
+    ended = None if _was_repeated(answer) else answer.get("ended") or []  # None: not known
+    if ended == [] and not answer.get("revoked"):
         raise ConfigError(
             recipient,
             f"has no grant for {notes.rights(patterns)}; to remove capabilities of space.yaml, edit that file",

@@ -1,6 +1,7 @@
 """`mew grant` and `mew revoke`."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
@@ -62,6 +63,19 @@ async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> No
         assert listed["ended"] == [
             {"participant": "coder", "granted_by": "guest", "capabilities": [{"kind": "space/kick"}]}
         ]
+
+
+async def test_a_revocation_whose_answer_is_lost_is_done(
+    gateway: RunningGateway, lose_answers: Callable[[], None]
+) -> None:
+    async with joined(gateway, "guest"):
+        await mew("grant", "guest", "mcp/proposal", *seat(gateway))
+        lose_answers()
+        revoked = await mew("revoke", "guest", "mcp/proposal", *seat(gateway))
+        assert (revoked.code, revoked.out, revoked.err) == (0, "guest: mcp/proposal revoked\n", "")
+        listed = json.loads((await mew("revoke", "guest", "mcp/proposal", "--json", *seat(gateway))).out)
+        assert listed == {"participant": "guest", "revoked": [{"kind": "mcp/proposal"}], "ended": None}
+        assert gateway.service.space.membership.permissions_of("guest").granted == ()
 
 
 async def test_a_kind_that_the_protocol_does_not_have_is_a_warning(gateway: RunningGateway) -> None:

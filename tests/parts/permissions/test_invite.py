@@ -1,6 +1,7 @@
 """`mew invite`."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from mew_protocol.capability import normalise
@@ -45,6 +46,17 @@ async def test_an_id_that_is_taken_is_refused(gateway: RunningGateway) -> None:
     assert taken.code == 1
     assert "'ada' is already a participant of this space" in taken.err
     assert (await mew("invite", "not an id", *seat(gateway))).code == 2
+
+
+async def test_an_invitation_whose_answer_is_lost_names_the_way_to_a_token(
+    gateway: RunningGateway, lose_answers: Callable[[], None]
+) -> None:
+    lose_answers()
+    invited = await mew("invite", "grace", "--json", *seat(gateway))
+    assert invited.code == 0
+    assert json.loads(invited.out) == {"participant": "grace", "status": "duplicate", "token": None, "dashboard": None}
+    assert "mew token grace --replace` in the folder of the space prints a new one" in invited.err
+    assert (await mew("invite", "heidi", *seat(gateway))).out == "heidi: invited\n"
 
 
 async def test_a_misspelt_role_is_a_kind_with_a_warning(gateway: RunningGateway) -> None:
