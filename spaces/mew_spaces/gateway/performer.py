@@ -65,40 +65,53 @@ class EffectPerformer:
     frame_readers: set[FrameReader] = field(default_factory=set)
     """Readers without a connection that receive the frames of streams."""
 
-    def perform(self, effects: Iterable[Effect], numbered: Iterable[tuple[bytes, int | None]] = ()) -> None:
-        """Perform effects in order, their broadcasts with these bytes and numbers; None was not stored."""
-        broadcasts = iter(numbered)
+    def perform(
+        self,
+        effects: Iterable[Effect],
+        numbered: Iterable[tuple[bytes, int | None]] = (),
+        *,
+        is_logged: bool = True,
+    ) -> None:
+        """Perform effects in order, their broadcasts with these bytes and numbers; None was not stored.
+
+        `is_logged`: their lines belong in the audit log of this gateway.
+        """
+        broadcasts, audit = iter(numbered), self.audit if is_logged else None
         for effect in effects:
             match effect:
                 case Broadcast():
                     data, sequence = next(broadcasts)
                     self.write_broadcast(effect, data, sequence)
-                    if self.audit is not None:
-                        self._log_broadcast(self.audit, effect, data)
+                    if audit is not None:
+                        self._log_broadcast(audit, effect, data)
                 case Deliver():
-                    self._deliver(effect)
+                    self._deliver(effect, audit)
                 case Greet(_, connections):
                     if not self.channels.keys().isdisjoint(connections):
-                        self._deliver(self.space.welcome(effect, now=self.clock()))
+                        self._deliver(self.space.welcome(effect, now=self.clock()), audit)
                 case Relay():
                     self._relay(effect)
                 case Admit() | Dismiss() | CloseConnection():
                     self._change_connection(effect)
-                case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
+                case AuditNote():
+                    log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
+                    if audit is not None:
+                        audit.log_permission_change(effect, now=self.clock())
+                case StateChanged() | AddToken() | RevokeTokens():
                     self._change_membership(effect)
                 case _:
                     assert_never(effect)
 
-    def _deliver(self, effect: Deliver) -> None:
+    def _deliver(self, effect: Deliver, audit: AuditLog | None) -> None:
         envelope, connections, is_secret = effect.envelope, effect.connections, effect.is_secret
         if self.channels.keys().isdisjoint(connections):
             return  # of another gateway, or closed
         data = self.sessions.welcome(connections, envelope).encode()
         self.send(frame_json(data), connections)
-        if self.audit is not None and not is_secret:
+        if audit is not None and not is_secret:
             names = dict.fromkeys(self.owners[one] for one in connections if one in self.owners)
             about = {"type": envelope.kind}
-            self.audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
+            audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
 
     def _relay(self, effect: Relay) -> None:
         frame, connections = effect
@@ -169,7 +182,7 @@ class EffectPerformer:
             case _:
                 assert_never(effect)
 
-    def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
+    def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens) -> None:
         match effect:
             case StateChanged(changes):
                 self.sessions.frames.follow(changes, self.log.staged_through)
@@ -185,9 +198,5 @@ class EffectPerformer:
                 self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
                 if file is not None:  # of a socket, the server tells when it is closed
                     del self.owners[file], self.channels[file]
-            case AuditNote():
-                log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
-                if self.audit is not None:
-                    self.audit.log_permission_change(effect, now=self.clock())
             case _:
                 assert_never(effect)

@@ -159,7 +159,6 @@ class SpaceService:
         )
         self.figures = figures or FigureStore()
         self.figures.waiting.update(self.space.state.statuses)
-        self._audit = audit
         self.performer = EffectPerformer(
             self.space, self.log, self._fanout, self.sessions, self.store, audit, self.now, self.figures
         )
@@ -467,12 +466,10 @@ class SpaceService:
         if decision.problem is not None:
             log.error("failed to apply an event", exc_info=decision.problem)
         # Each event is in the logs of the gateway that it came to.
-        self.performer.audit = self._audit if is_own else None
         if isinstance(event, EnvelopeArrives):
             self._complete_envelope(event, decision, submission, is_own=is_own)
         else:
-            self.performer.perform(receipt.effects, submission.numbered)
-        self.performer.audit = self._audit
+            self.performer.perform(receipt.effects, submission.numbered, is_logged=is_own)
         submission.resolve(receipt)
 
     def _complete_envelope(
@@ -485,9 +482,9 @@ class SpaceService:
             if connection is not None:
                 self._answer(connection, event.sender, receipt)
             return
-        if self.performer.audit is not None:
-            self._log_received(self.performer.audit, event, decision, draft)
-        self.performer.perform(receipt.effects, submission.numbered)
+        audit = self.performer.audit if is_own else None
+        is_logged = audit is not None and not self._log_received(audit, event, decision, draft)
+        self.performer.perform(receipt.effects, submission.numbered, is_logged=is_logged)
         accepted = receipt.accepted
         if connection is None or not event.may_repeat or accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
             return
@@ -495,8 +492,11 @@ class SpaceService:
             # A session that does not get its envelope back learns from a receipt that it was accepted.
             self.performer.perform((self._receipt(connection, event.sender, accepted.id, status="accepted"),))
 
-    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
-        """Write the lines of an envelope that came; of one that only reaches all members, all lines in one call."""
+    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> bool:
+        """Write the lines of an envelope that came. Of one that only reaches all members, all lines in one call.
+
+        Returns whether those of the delivery are among them.
+        """
         receipt = decision.receipt
         effects, accepted, permitted = receipt.effects, receipt.accepted, receipt.decision
         transport: Transport = "http" if event.connection is None else "websocket"
@@ -505,12 +505,12 @@ class SpaceService:
         first = effects[0] if len(effects) == 1 else None
         if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
             audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
-            self.performer.audit = None  # the lines of the delivery are written
-            return
+            return True
         reason = receipt.refused.error if receipt.refused else None
         audit.log_received(logged.id, sent, event.sender, transport, now=decision.now, rejected=reason)
         if permitted is not None:
             audit.log_decision(logged, event.sender, permitted, transport, now=decision.now)
+        return False
 
     def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
         """Tell the sender of an event that it is not stored, or that nobody can tell."""
@@ -540,7 +540,7 @@ class SpaceService:
                 self._end_slow(self._slow.pop())
             finally:
                 self._is_ending_slow = False
-        if self.sessions.replaying and self.storage.is_settled:
+        if self.sessions.replaying:
             self.sessions.replay()
 
     # Answers to senders

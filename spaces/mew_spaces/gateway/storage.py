@@ -26,13 +26,13 @@ from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
 from mew_spaces.core.space_core import ONLY_PASSED_ON, Decided, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.log.memory import NOTHING, Batch, NotStored, OutcomeUnknown, SpaceLog
+from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, Batch, NotStored, OutcomeUnknown, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
 UPKEEP_SECONDS = 0.5
 
-_PROBE_KEY, _PROBE = "probe", b"." * 8192
+_PROBE_KEY, _PROBE = f"{SYNCED_PREFIX}probe", b"." * 8192
 """Written to find out whether a full disk accepts data again, then deleted."""
 
 PENDING = Receipt(())
@@ -114,10 +114,6 @@ class Storage(Protocol):
         """Whether another gateway also serves this space now."""
 
     @property
-    def is_settled(self) -> bool:
-        """Whether everything that the log has published is completed."""
-
-    @property
     def waiting(self) -> int:
         """How many events wait to be stored."""
 
@@ -150,25 +146,18 @@ class LocalStorage:
 
     def __init__(self, host: Host) -> None:
         self.log = host.log
-        self._space = host.space
-        self._store = host.store
         self._host = host
         self._is_immediate = not host.log.is_slow
         self._keeps_envelopes = host.log.durability != "memory"
         self._waiting: deque[Submission] = deque()
         self._in_flight: list[Submission] = []
+        self._unstored: dict[str, bytes | None] = {}
+        """The changes of facts that a full disk did not take."""
         self._wake: anyio.Event | None = None  # an event can only be made where an event loop runs
         self._is_busy = False
         self._is_running = False
-        self._is_stopping = False
-        self._is_closed = False
         self.is_storing = True
-        self._is_probing = False
-        """Whether a failed storage is tried again."""
-        self._carried: Mapping[str, bytes | None] = {}
-        """The state that was staged before the batch in flight."""
-        self.is_settled = True
-        if _PROBE_KEY in self.log.state():  # of a run that ended first, or of an earlier version
+        if _PROBE_KEY in self.log.state():  # of a run that ended first
             self.log.put(_PROBE_KEY, None)
 
     @property
@@ -186,13 +175,11 @@ class LocalStorage:
 
     def check(self) -> None:
         if not self.is_storing and not self._in_flight:
-            self.log.put(_PROBE_KEY, _PROBE)
-            self._is_probing = True
+            self._try_again({_PROBE_KEY: _PROBE})
             self._continue()
 
     def stop(self) -> None:
         self.log.end()
-        self._is_stopping = True
         if not self._is_running:
             self._finish()
         elif self._wake is not None:
@@ -229,7 +216,7 @@ class LocalStorage:
         self._wake = anyio.Event()
         if self._waiting:
             self._wake.set()
-        while not self._is_stopping:
+        while not self.log.is_closed:
             await self._wake.wait()
             self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
             # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
@@ -243,36 +230,31 @@ class LocalStorage:
 
     def _finish(self) -> None:
         """Store the rest in this thread, and release the log. Facts that follow hold, but are not stored."""
-        if self._is_closed:
-            return
-        self._is_immediate = True
-        self._continue()
-        self._is_closed, self.is_storing = True, False
-        self.log.close()
+        if not self.log.is_released:
+            self._is_immediate = True
+            self._continue()
+            self.is_storing = False
+            self.log.close()
 
     def _begin_batch(self) -> Batch | None:
         """Begin the next batch: return the entries to store, or None if nothing waits."""
-        # A change of the state that a full disk did not take waits for a `check`.
-        staged = self.log.staged_state
-        if not (self._waiting or self._is_probing or (staged and self.is_storing)):
-            return None
-        self._carried = dict(staged) if staged else NOTHING.state
-        self._decide_waiting()
-        if not self.is_storing and not (self._in_flight or self._is_probing):
-            return NOTHING
-        self._is_probing = False
+        # Changes that wait already are a batch of their own: if it fails, no envelope fails with it.
+        if not self.log.staged_state:
+            if not self._waiting:
+                return None
+            self._decide_waiting()
         return self.log.seal()
 
     def _decide_waiting(self) -> None:
         """Decide waiting events, up to one that depends on an earlier one of the batch."""
-        touched: set[object] = set()
+        space, touched = self._host.space, set[object]()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
             if not self.is_storing and self._keeps_envelopes and isinstance(submission.event, EnvelopeArrives):
                 self._host.refuse(submission)
                 continue
-            self._space.batch += 1
-            submission.decision = self._space.decide(submission.event, now=self._host.now())
+            space.batch += 1
+            submission.decision = space.decide(submission.event, now=self._host.now())
             self._in_flight.append(submission)
             self._host.number(submission)
             if self._is_immediate or not _may_continue(submission.decision, touched):
@@ -294,14 +276,14 @@ class LocalStorage:
                 refused = "envelopes" if self._keeps_envelopes else "invitations and removals"
                 log.error("history not stored: %s; %s are refused until it can be", error, refused)
             self.is_storing = False
-            for key, value in self._carried.items():
-                self.log.put(key, value)
+            if not self._in_flight:
+                self._unstored |= {key: value for key, value in batch.state.items() if value is not _PROBE}
         elif batch is not NOTHING:
-            self.is_storing = True
             self.log.publish(batch)
-            if batch.state.get(_PROBE_KEY) is not None:
-                self.log.put(_PROBE_KEY, None)
-        self.is_settled = False
+            if not self.is_storing and (self._keeps_envelopes or batch.synced_state):
+                self.is_storing = True
+                self._unstored = {key: value for key, value in self._unstored.items() if key not in batch.state}
+                self._try_again({_PROBE_KEY: None} if _PROBE_KEY in batch.state else {})
         try:
             for submission in self._in_flight:
                 decision = submission.decision
@@ -310,12 +292,19 @@ class LocalStorage:
                     self._host.refuse(submission, is_unknown=isinstance(error, OutcomeUnknown))
                     continue
                 first = submission.numbered[0][1] if submission.numbered else None
-                if follows := self._space.apply(decision, after=0 if first is None else first - 1):
+                if follows := self._host.space.apply(decision, after=0 if first is None else first - 1):
                     self._stage(follows)
                 self._host.complete(submission)
         finally:
             self._in_flight = []
-            self.is_settled = True
+        if error is not None:
+            self._unstored |= self.log.seal().state
+
+    def _try_again(self, state: Mapping[str, bytes | None]) -> None:
+        """Have the changes that the disk did not take, and these, stored by the next batch."""
+        for key, value in {**self._unstored, **state}.items():
+            self.log.put(key, value)
+        self._unstored = {}
 
     def _holds_unstored(self, submission: Submission, decision: Decided) -> bool:
         """Return False for an envelope. A fact holds in any case: it is stored as soon as that is possible."""
@@ -329,7 +318,7 @@ class LocalStorage:
     def _stage(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StateChanged):
-                self._store.stage(effect.changes)
+                self._host.store.stage(effect.changes)
 
 
 async def keep_up(space_log: SpaceLog) -> None:

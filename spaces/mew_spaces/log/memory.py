@@ -111,7 +111,8 @@ class SpaceLog:
         self._changed = anyio.Event()
         self.is_closed = False
         """Whether no more entries will come."""
-        self._is_released = False
+        self.is_released = False
+        """Whether nothing can be written any more."""
 
     @property
     def position(self) -> Position:
@@ -151,7 +152,7 @@ class SpaceLog:
 
         Raises `OutcomeUnknown` if nobody can tell.
         """
-        if self._is_released:
+        if self.is_released:
             raise NotStored("the log is closed")
 
     @property
@@ -236,7 +237,7 @@ class SpaceLog:
     def close(self) -> None:
         """End, and release the files of the log."""
         self.end()
-        self._is_released = True
+        self.is_released = True
 
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
         """Begin with the entries and state of an earlier run."""

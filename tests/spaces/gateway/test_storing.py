@@ -18,11 +18,12 @@ from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import Receipt
 from mew_spaces.core.events import ConnectionId, FrameArrives, TimePasses
+from mew_spaces.core.state import Change, Invitation
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.storage import PENDING
-from mew_spaces.log.memory import Batch, Bounds, Durability, NotStored, OutcomeUnknown, SpaceLog
+from mew_spaces.log.memory import SYNCED_PREFIX, Batch, Bounds, Durability, NotStored, OutcomeUnknown, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog
 
 from tests.support.channels import RecordingChannel
@@ -30,6 +31,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 ADA, BOB, CODER, FAY = (ParticipantId(name) for name in ("ada", "bob", "coder", "fay"))
 CALL = {"method": "tools/call", "params": {"name": "write"}}
+PROBE = f"{SYNCED_PREFIX}probe"
 FIGURES = {"status": "active", "tokens": 1, "max_tokens": 2, "messages_in_context": 1}
 STREAM = {"stream_id": "stream-1", "participant_id": "bob", "new_owner": "bob"}
 STORED: list[dict[str, Any]] = [
@@ -82,7 +84,7 @@ class RecordingLog(SpaceLog):
         if self.may_write is not None:
             assert self.may_write.wait(PATIENCE_SECONDS)
         self.is_writing = False
-        if self.is_full:
+        if self.is_full and (self.durability != "memory" or batch.synced_state):
             raise self.failure("the disk is full")
         self.stored.append(batch)
 
@@ -133,16 +135,40 @@ async def recovered(service: SpaceService, log: RecordingLog) -> None:
     log.is_full = False
     service.expire()
     await until(lambda: service.storage.is_storing)
-    await until(lambda: "probe" not in log.state())
-    assert {"probe": None} in [one.state for one in log.stored]
+    await until(lambda: PROBE not in log.state())
+    assert {PROBE: None} in [one.state for one in log.stored]
 
 
 async def test_a_probe_that_an_earlier_run_left_is_deleted(config: SpaceConfig, log: RecordingLog) -> None:
-    log.restore((), {"probe": b"."})
+    log.restore((), {PROBE: b"."})
     service = SpaceService(config, TokenBook.generate(config), space_log=log)
     service.receive(None, ADA, read_draft({"kind": "chat", "payload": {"text": "first"}}))
     service.close()
-    assert [one.state for one in log.stored] == [{"probe": None}]
+    assert [one.state for one in log.stored] == [{PROBE: None}, {}]
+
+
+@pytest.mark.parametrize("log", ["memory"], indirect=True)
+async def test_an_invitation_that_ends_on_a_full_disk_refuses_no_chat_kept_in_memory(
+    config: SpaceConfig, log: RecordingLog
+) -> None:
+    invitation = Invitation(until_restart=True, invited_by="ada", invited_at="", through=())
+    stored = Change("invited", FAY, invitation)
+    key = f"{SYNCED_PREFIX}space/invited/fay"
+    log.restore((), {key: stored.encode()})
+    log.is_full = True
+    service = SpaceService(config, TokenBook.generate(config), space_log=log)
+    connection, ada = await joined(service, ADA)
+    for number in range(3):
+        receive(service, connection, "chat", f"c{number}", text="hi")
+        service.expire()
+    assert kinds(ada)[1:] == ["chat"] * 3
+    assert not service.storage.is_storing
+    assert key in log.state()
+    log.is_full = False
+    service.expire()
+    await until(lambda: service.storage.is_storing)
+    assert log.state() == {}
+    service.close()
 
 
 def receive(service: SpaceService, connection: ConnectionId, kind: str, id: str, **payload: Any) -> None:  # noqa: A002

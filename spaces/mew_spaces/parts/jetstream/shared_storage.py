@@ -61,7 +61,6 @@ class SharedStorage:
         self.options = options
         self._former = former
         self.log = host.log
-        self.is_settled = True
         self._host = host
         self._backplane = backplane
         self._stored = ReplicaStore(backplane, host.config, options)
@@ -279,7 +278,6 @@ class SharedStorage:
             self._stored.note_applied(0, len(batch.data))
             return
         waiting = iter(submissions)
-        self.is_settled = False
         for decision in self._space.replay(batch.sequence, header, events):
             submission = next(waiting, None) or Submission(decision.event)
             submission.decision = decision
@@ -293,7 +291,6 @@ class SharedStorage:
                 self._leave_others()
         for submission in waiting:  # this gateway was gone before its batch came
             self._host.refuse(submission)
-        self.is_settled = True
         self._host.settle()
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
