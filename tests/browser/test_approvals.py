@@ -268,6 +268,17 @@ async def test_approve_waits_until_the_gateway_offers_the_approval(sign_in_page:
     assert said_then == "ApproveReject"
 
 
+async def test_one_withdrawal_ends_all_proposals_that_it_names(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        names = []
+        for tool in ("list_files", "delete_files"):
+            await coder.send_envelope(kinds.MCP_PROPOSAL, call(tool), to=["writer"])
+            names.append((await coder.received(kinds.MCP_PROPOSAL))["id"])
+        await coder.send_envelope(kinds.MCP_WITHDRAW, {"reason": "x"}, about=names)
+        await expect(page.locator("#messages .proposal").filter(has_text="withdrawn")).to_have_count(2)
+
+
 async def test_words_of_others_do_not_decide_about_a_proposal(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:

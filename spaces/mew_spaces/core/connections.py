@@ -240,12 +240,11 @@ class ConnectionRules:
         """Return how the proposals and streams of a participant are closed: the changes and the announcements."""
         closed = self._membership.proposals.close_of(participant)
         changes, effects = self._streams.end_streams_of(participant, now=now)
-        reason = Withdraw(reason="its proposer left")
-        withdrawn = [
-            Broadcast(self._messages.compose(kinds.MCP_WITHDRAW, reason, now=now, correlation_id=(one.key,)))
-            for one in closed
-        ]
-        return (*closed, *changes), (*withdrawn, *effects)
+        if closed:
+            reason, names = Withdraw(reason="its proposer left"), tuple(one.key for one in closed)
+            withdrawal = self._messages.compose(kinds.MCP_WITHDRAW, reason, now=now, correlation_id=names)
+            effects = (Broadcast(withdrawal), *effects)
+        return (*closed, *changes), effects
 
     # Time
 

@@ -273,12 +273,13 @@ export class Conversation {
   }
 
   _endProposal(envelope) {
-    const proposal = this._found(idsOf(envelope), "proposal");
-    if (!proposal || proposal.state !== "open") return;
     const [isRejection, by, said] = [envelope.kind === "mcp/reject", envelope.from, envelope.said?.text ?? ""];
-    const isEnd = !isRejection || [this._me, proposal.from].includes(by) || String(proposal.to) === proposal.from;
-    if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words: said });
-    else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}` }); // others may still approve it
+    for (const proposal of idsOf(envelope).map((id) => this._byId.get(id))) {
+      if (proposal?.type !== "proposal" || proposal.state !== "open") continue;
+      const isEnd = !isRejection || [this._me, proposal.from].includes(by) || String(proposal.to) === proposal.from;
+      if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words: said });
+      else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}` }); // others may still approve it
+    }
   }
 
   // Notes: requests to participants, and changes of the membership

@@ -233,7 +233,7 @@ def test_the_gateway_withdraws_the_proposals_of_a_participant_that_is_gone(drive
     assert listed(driver) == []
     withdrawn = [one for one in driver.history if one.kind == "mcp/withdraw"]
     assert [(one.sender, one.correlation_id, one.body) for one in withdrawn] == [
-        ("system:gateway", (name,), {"reason": "its proposer left"}) for name in ("p", "q")
+        ("system:gateway", ("p", "q"), {"reason": "its proposer left"})
     ]
 
 
