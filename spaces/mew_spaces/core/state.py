@@ -8,19 +8,25 @@ of an envelope in a `StateChanged` effect, and applies them once they are stored
 Does not know why a change was made, who is connected, or where the state is stored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from copy import copy
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.mcp import GATEWAY_KEYS, CallSubject
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import to_json
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _paired(patterns: Sized, through: Sized) -> None:
+    """Raise `ValueError` unless each pattern has its sources."""
+    if len(patterns) != len(through):
+        raise ValueError(f"{len(patterns)} capabilities with the sources of {len(through)}")
 
 
 class Invitation(_Record):
@@ -36,6 +42,11 @@ class Invitation(_Record):
     invited_at: str
     through: tuple[tuple[str, ...], ...]
     """For each capability, the patterns of the inviter that it came from; none if invitations are not checked."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _paired(self.capabilities, self.through)
+        return self
 
 
 GrantStatus = Literal["held", "lapsed", "withdrawn"]
@@ -54,6 +65,11 @@ class CapabilityGrant(_Record):
     patterns: tuple[dict[str, Any], ...]
     through: tuple[tuple[str, ...], ...]
     status: GrantStatus = "held"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _paired(self.patterns, self.through)
+        return self
 
 
 class ActivePause(_Record):

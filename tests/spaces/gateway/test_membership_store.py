@@ -8,7 +8,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState
+from mew_spaces.core.state import CapabilityGrant, Change, Invitation, ReportedStatus, SpaceState
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -137,6 +137,22 @@ def test_an_unreadable_removal_is_refused_by_name(
 ) -> None:
     log.put("synced/space/removed/ada", text.encode())
     with pytest.raises(SpacesError, match="synced/space/removed/ada"):
+        open_store(config, tmp_path, log)
+
+
+def test_rights_and_their_sources_have_the_same_number(
+    config: SpaceConfig, tmp_path: Path, log: SpaceLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    grant = CapabilityGrant(names=frozenset(), granter="bob", patterns=({"kind": "chat"},), through=((),))
+    odd_grant = Change("grants", "ada", (grant.model_copy(update={"through": ()}),))
+    log.put("space/grants/ada", odd_grant.encode())
+    log.publish(log.seal())
+    assert open_store(config, tmp_path, log).state.grants == {}
+    assert "space/grants/ada: not restored" in caplog.text
+    odd = Change("invited", "eve", INVITATION.model_copy(update={"through": ((), ())}))
+    log.put("synced/space/invited/eve", odd.encode())
+    log.publish(log.seal())
+    with pytest.raises(SpacesError, match="synced/space/invited/eve"):
         open_store(config, tmp_path, log)
 
 
