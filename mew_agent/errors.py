@@ -17,7 +17,7 @@ class MewAgentError(Exception):
 
 
 def problem_of(error: Exception) -> str:
-    """Return the public text of an error: the whole text of one of ours, else only its type."""
+    """Return the public text of an error: the message of our own errors, else only the type."""
     return str(error) if isinstance(error, MewAgentError) else type(error).__name__
 
 
@@ -92,7 +92,7 @@ class NotConnected(GatewayError):
 class CertificateRejected(GatewayError):
     """The gateway's TLS certificate is untrusted, expired or for another host. Nothing was sent.
 
-    `problem` says why, `advice` what to do.
+    `problem` has the reason, `advice` the fix.
     """
 
     gateway: str
@@ -105,7 +105,7 @@ class CertificateRejected(GatewayError):
 
 @dataclass(eq=False, repr=False)
 class NotConfirmed(GatewayError):
-    """The gateway did not confirm an envelope in time, so members may or may not get it. `cause` says why.
+    """The gateway did not confirm an envelope in time, so members may or may not get it. `cause` has the reason.
 
     Sending the same envelope again is safe: the gateway recognises its id.
     """
@@ -135,7 +135,7 @@ class NotAccepted(GatewayError):
 class NotPermitted(MewAgentError):
     """None of our capabilities covers an envelope of this `kind`; nothing was sent.
 
-    `other_arguments`: the same request with other arguments would be covered.
+    `other_arguments`: the request would be allowed with other arguments.
     """
 
     participant: str
@@ -172,7 +172,7 @@ class PolicyStopped(MewAgentError):
 
 @dataclass(eq=False, repr=False)
 class ControlImpossible(MewAgentError):
-    """A participant cannot carry out a control; `problem` is what it answers."""
+    """A participant cannot carry out a control; `problem` is its answer."""
 
     problem: str
 
@@ -181,7 +181,7 @@ class ControlImpossible(MewAgentError):
 
 
 class PinRefused(ControlImpossible):
-    """A text cannot be pinned or unpinned; `problem` names the field, the mistake and the expected value."""
+    """A text cannot be pinned or unpinned; `problem` has the field, the mistake and the expected value."""
 
 
 class PeerError(MewAgentError):
@@ -243,7 +243,7 @@ class Rejected(PeerError):
 
 @dataclass(eq=False, repr=False)
 class AnswerLost(PeerError):
-    """The connection was lost after a request was sent, before the gateway relayed it; it may have arrived."""
+    """The connection was lost before the gateway confirmed a request; it may have arrived."""
 
     peer: str
     kind: str
@@ -268,7 +268,7 @@ class Refused(PeerError):
 
 @dataclass(eq=False, repr=False)
 class ChatRefused(PeerError):
-    """An agent does not answer a chat; `problem` says why, and when it answers again if it knows that."""
+    """An agent does not answer a chat; `problem` says why, and if known, when it answers again."""
 
     peer: str
     problem: str
@@ -363,7 +363,7 @@ class ModelRateLimited(ModelError):
 
 @dataclass(eq=False, repr=False)
 class ContextOverflow(ModelError):
-    """The request does not fit the model's window. Both figures are the provider's; None if it named none."""
+    """The request does not fit the model's window. Both figures are the provider's, or None."""
 
     limit_tokens: int | None = None
     requested_tokens: int | None = None
@@ -406,7 +406,7 @@ def first_cause(error: BaseException) -> BaseException:
 def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
     """Return the error for an unknown name, with the most similar known name, else all names.
 
-    `more` follows all names, and says what else is possible.
+    `more` is appended to the list of names.
     """
     known = list(known)
     hint = did_you_mean(name, known)
@@ -414,7 +414,7 @@ def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Return names in one line: `a, b`; of many only the first, and the number of the others."""
+    """Return names in one line, `a, b`. Of many names, show the first, and the number of the others."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return f"{', '.join(known[:most])}{more}" or "none"
@@ -423,7 +423,7 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 def refuse_misspelled(environ: Mapping[str, str], known: Collection[str]) -> None:
     """Raise `ConfigError` if a `MEW_` variable looks like one of the `known` variables that is not set.
 
-    Others are left alone: a program may have its own variables with that prefix.
+    Other variables are accepted: a program may have its own with this prefix.
     """
     unset = [name for name in known if not environ.get(name)]
     for name in sorted(environ.keys() - set(known)):

@@ -8,7 +8,7 @@ from mew_agent.errors import MissingExtra
 
 
 def has_extra(extra: str, package: str | None = None) -> bool:
-    """Return True if a package that only an extra brings is installed (default: the package of its name)."""
+    """Return True if a package that only this extra installs is present (default: the package named like the extra)."""
     return find_spec(SPACE_PACKAGE if extra == "space" else package or extra) is not None
 
 

@@ -28,7 +28,7 @@ _WORDINGS: Final[Mapping[str, str | None]] = {
 
 
 def connection_cause(error: BaseException, otherwise: str = "connection failed") -> str:
-    """Return the wording of the innermost cause that has one; without one, `otherwise`."""
+    """Return the description of the innermost known cause, else `otherwise`."""
     wordings = (_wording(cause) for cause in causes(error))
     return next(filter(None, wordings), otherwise)
 
@@ -48,7 +48,7 @@ def gateway_cause(error: Exception) -> str:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions that led to `error`, innermost first and `error` last; members of groups included."""
+    """Yield the causes of `error`, innermost first and `error` last, including members of groups."""
     inner = error.__cause__ or error.__context__
     if inner is not None:
         yield from causes(inner)

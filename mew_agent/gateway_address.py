@@ -1,6 +1,6 @@
 """The URLs of gateways in either scheme.
 
-A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
+A space may have several gateways, so every gateway setting accepts a list of URLs separated by commas.
 
 Reads URLs and recognises loopback hosts. Opens no connection.
 """
@@ -22,12 +22,12 @@ def websocket_url(gateways: str, where: str = "gateway") -> str:
 
 
 def addresses(gateways: str) -> tuple[str, ...]:
-    """Return the single URLs of a result of `http_url` or `websocket_url`."""
+    """Split a result of `http_url` or `websocket_url` into its URLs."""
     return tuple(gateways.split(","))
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host is a loopback name or address, out of reach of other machines and proxies."""
+    """Return True if a host is a loopback name or address, which other machines and proxies cannot reach."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

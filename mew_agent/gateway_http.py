@@ -1,6 +1,6 @@
-"""The HTTP API of gateways as its clients see it: pages of stored messages, and the errors of failed requests.
+"""The client side of the gateways' HTTP API: pages of stored messages, and errors of failed requests.
 
-Sends nothing. `cli.remote.http_api` and `participant.stored_messages` do: one waits for answers, the other is async.
+Sends nothing. `cli.remote.http_api` (blocking) and `participant.stored_messages` (async) send the requests.
 """
 
 import json
@@ -46,7 +46,8 @@ def messages_path(space: str, participant: str) -> str:
 class MessagePages:
     """The pages of stored messages: request `path` and `take` the answer, until `path` is None.
 
-    Pages come oldest first, after `since`, or without statuses the newest first. Each page is oldest first.
+    Pages after `since` come oldest first; pages without statuses come newest first. Messages within a page are oldest
+    first.
     """
 
     def __init__(self, space: str, participant: str, since: str | None = None, *, newest_first: bool = False) -> None:
@@ -56,7 +57,7 @@ class MessagePages:
         self.path: str | None = self._path_from("newest" if newest_first else since)
 
     def take(self, page: dict[str, Any]) -> dict[str, Any]:
-        """Return the page, with `messages` and `next`. Raises `GatewayError` if it is none."""
+        """Return the page, with `messages` and `next`. Raises `GatewayError` for any other answer."""
         if not isinstance(page.get("messages"), list) or "next" not in page:
             raise GatewayError("the gateway does not list its messages")
         self.path = self._path_from(str(page["next"])) if page.get("more") else None

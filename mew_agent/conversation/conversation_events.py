@@ -142,7 +142,9 @@ EventListener = Callable[[ConversationEvent], Awaitable[None]]
 
 
 class ConversationEvents:
-    """Delivers each event to every listener, in the order of subscription. A listener's error reaches the emitter."""
+    """Delivers each event to every listener, in the order of subscription. An error of a listener is raised to the
+    emitter.
+    """
 
     def __init__(self) -> None:
         self._listeners: list[EventListener] = []

@@ -1,7 +1,7 @@
-"""Decide if a message fits into the context of a conversation: now, and after a compaction.
+"""Decides whether a message fits into a conversation's context, now and after a compaction.
 
-Knows the parts that no compaction removes, and the size of a message that a model has refused. Does not know who sent
-the message, and what becomes of it.
+Knows the parts that no compaction removes, and the size of a message that a model refused. Does not know the sender or
+the fate of the message.
 """
 
 from collections.abc import Set as AbstractSet
@@ -19,7 +19,7 @@ from mew_agent.tokens.sizes import Size, basis_of
 
 
 def fit_of_text(tracker: Tracker, size: Size) -> Fit:
-    """Return whether a text that is not in the context fits, now and after a compaction."""
+    """Return whether a text outside the context fits, now and after a compaction."""
     calibration, queued = tracker.ledger.calibration, tracker.queued
     fit = _fit(
         tracker,
@@ -39,9 +39,9 @@ def fit_of_text(tracker: Tracker, size: Size) -> Fit:
 
 
 def fit_of_message(state: ContextState, error: ModelError | None = None) -> Fit | None:
-    """Return whether the message being answered fits, as the server counted its request if it did, else as projected.
+    """Return whether the message being answered fits: by the server's count of its request, else by projection.
 
-    The size that the model's `error` names comes first. None once the turn contains replies or tool results.
+    A size in the model's `error` comes first. None once the turn contains replies or tool results.
     """
     tracker, ledger = state.tracker, state.tracker.ledger
     items = [item for item in state.history.items if item.turn == state.answering_turn]
@@ -59,7 +59,7 @@ def fit_of_message(state: ContextState, error: ModelError | None = None) -> Fit 
 
 
 def _size_of_items(ledger: Ledger, seqs: AbstractSet[int]) -> tuple[int, TextBasis]:
-    """Return the size of these items in the next prompt as far as it is known, and its basis."""
+    """Return the known size of these items in the next prompt, and its basis."""
     prices = ledger.item_prices()
     tokens = sum(prices.get(seq, 0) for seq in seqs)
     if all(one.is_counted(ledger.calibration) for one in ledger.items.measures if one.seq in seqs):
@@ -68,13 +68,13 @@ def _size_of_items(ledger: Ledger, seqs: AbstractSet[int]) -> tuple[int, TextBas
 
 
 def may_never_fit(state: ContextState) -> bool:
-    """Return whether the message being answered may be too large for any compaction, so that one may be in vain."""
+    """Return whether the message being answered may be too large for any compaction."""
     fit = fit_of_message(state)
     return fit is not None and fit.may_never_fit
 
 
 def refused_message(state: ContextState, error: ModelError) -> Fit | None:
-    """Return the figures of the message being answered if, by this error, no compaction makes room for it."""
+    """Return the figures of the message being answered if this error shows that no compaction makes room for it."""
     if not is_overflow(error, state.tracker):
         return None
     fit = fit_of_message(state, error)
@@ -91,7 +91,7 @@ def _fit(
     queued_messages: int = 0,
     leaving_tokens: int | None = None,
 ) -> Fit:
-    """Return whether so many tokens fit into a context of this size, and the largest number that can.
+    """Return whether this many tokens fit into a context of this size, and the largest number that fits.
 
     `leaving_tokens` as in `_kept_tokens`.
     """

@@ -1,6 +1,6 @@
 """The form of a message in one conversation: unread, read in a call, or changed by compactions.
 
-Owns the reading of facts, history and archive as one answer. Does not know inboxes, nor who asks.
+Combines facts, history and archive into one answer. Does not know inboxes or the asker.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -50,7 +50,7 @@ class ContextReceipts:
         """The running call whose reading is stored."""
 
     async def of(self, read: ReadRecord) -> Holding:
-        """Return the form of a message in the next prompt, and the call that read it first."""
+        """Return the form of a message in the next prompt, and the first call that read it."""
         while True:
             moment = self._moment
             found = await self._look(await read())
@@ -60,7 +60,7 @@ class ContextReceipts:
 
     @property
     def _moment(self) -> tuple[int, Prompted | None]:
-        """What a change of the context, and the beginning, the first output and the end of a call replace."""
+        """A value that changes with the context, and at the start, the first output and the end of each call."""
         return self._state.history.revision, self._calls.prompted
 
     async def _look(self, record: MessageRecord) -> Holding:
@@ -89,13 +89,13 @@ class ContextReceipts:
         return self._unless_left_out(entry.seq, Holding("summary", call, trace, last, reason, events))
 
     def _unless_left_out(self, seq: int, holding: Holding) -> Holding:
-        """Return the form in the prompt; unknown if the server may have left it out."""
+        """Return the form in the prompt; unknown if the server may have omitted the message."""
         if not self._state.may_be_left_out(seq):
             return holding
         return replace(holding, in_context="unknown", summary=None, reason=SHORTENED)
 
     async def _in_running_call(self, entry: MessageEntry, item: Item | None) -> tuple[PromptCall | None, str | None]:
-        """Return the running call if its model reads the message, and else why that is not known, if so."""
+        """Return the running call if its model has read the message, and otherwise why that is unknown, if it is."""
         running = self._calls.prompted
         if running is None or item is None or item.seq > running.last_seq:
             return None, MAYBE_SENT if entry.is_doubtful else None
@@ -135,7 +135,7 @@ def _form_after(
 
 
 def _form_of(item: Item, original: Item) -> InContext:
-    """Return how an item in the prompt compares with its text as it was added."""
+    """Return how an item in the prompt differs from its original text."""
     if item.stubbed:
         return "reference"
     if item.content == original.content:

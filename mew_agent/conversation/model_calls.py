@@ -1,7 +1,7 @@
 """An agent's calls to its model, one at a time, with a record of each.
 
-Owns the request, the fingerprint of everything sent besides the items, the window of a fallback model, and the lock.
-Does not know when to call, nor what a reply means.
+Owns the request, the fingerprint of its texts before the items, the window of a fallback model, and the lock. Does not
+decide when to call, or interpret replies.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event 
 
 
 class Prefix(NamedTuple):
-    """The tools and the reminders of a request, and all texts that it sends before the items."""
+    """The tools and reminders of a request, and all texts before its items."""
 
     tools: tuple[ToolSpec, ...] = ()
     reminders: str = ""
@@ -141,7 +141,7 @@ class ModelCalls:
     async def between_calls(self, *, stops_summary: bool = False) -> AsyncIterator[None]:
         """Hold the history between two calls; interrupt a call that runs past the bound.
 
-        With `stops_summary` a summary is interrupted at once: what follows makes it worthless.
+        With `stops_summary`, a summary is interrupted at once, because the control makes it useless.
         """
         self._stopping_summaries += stops_summary
         try:
@@ -220,7 +220,7 @@ class ModelCalls:
         return offered
 
     def _within(self, limit_tokens: int | None) -> ReplyListener | None:
-        """Return a listener that stops a reply once it is certainly longer than the limit."""
+        """Return a listener that stops a reply when it certainly exceeds the limit."""
         if limit_tokens is None:
             return None
         projection = StreamProjection(0, None, self._state.tracker.ledger.calibration)
@@ -243,7 +243,7 @@ class ModelCalls:
     async def _made(
         self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None
     ) -> tuple[ModelReply, CallRecord]:
-        """Make a call. Returns its record too; without a reply, stores the record and raises the error."""
+        """Make a call. Returns the reply and its record. Without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
         if role == "main":  # the history is being sent, in the next of the calls that receipts count
@@ -306,7 +306,7 @@ class ModelCalls:
     # -- requests ----------------------------------------------------------------------------------------
 
     def describe_prefix(self) -> Prefix:
-        """Update the size of the request without its items. Do not call it during a call."""
+        """Update the size of the request's prefix. Do not use it during a call."""
         state, reminders = self._state, self._state.reminder_text
         sources = self.options.tools_version(), state.tracker.window, state.history.revision, len(state.kept_outside)
         key = sources, self.supports_tools, reminders, self.response_format
@@ -330,7 +330,7 @@ class ModelCalls:
             self.describe_prefix()
 
     async def count_if_close(self) -> None:
-        """Let the server count the next request where the error of a projection could change a decision."""
+        """Let the server count the next request if the projection's error could change a decision."""
         self.describe_prefix()
         if self._state.tracker.is_close_call():
             request, _ = self._request()
@@ -339,7 +339,7 @@ class ModelCalls:
                 self._state.tracker.ledger.apply(PromptCounted(tokens))
 
     async def _unless_changed(self, counting: Awaitable[_Counted | None]) -> _Counted | None:
-        """Return the count of the next request; None if that request changed meanwhile."""
+        """Return the count of the next request; None if the request changed meanwhile."""
         key = self._state.tracker.request_key
         counted = await counting
         return counted if self._state.tracker.request_key == key else None
@@ -360,9 +360,10 @@ class ModelCalls:
     async def count_cut(
         self, plan: CompactionPlan, summary: Summary | None, spending: SummarySpending | None = None
     ) -> CountedCut | None:
-        """Let the server count the next request before and after a plan; None if it cannot, or not in time.
+        """Let the server count the next request before and after a plan; None if it cannot or is too slow.
 
-        If the server cannot count and the options allow it, measure with calls of one token; `spending` gets the cost.
+        If the server cannot count and the options allow it, measure with calls of one token and add their cost to
+        `spending`.
         """
         history = self._state.history
         if history.open_calls():
@@ -431,7 +432,7 @@ class ModelCalls:
         return usage.prompt_tokens if usage is not None and usage.is_plain and is_same else None
 
     async def count_text(self, text: str) -> int | None:
-        """Let the server count the tokens that a text takes in a prompt; None if it cannot, or not in time."""
+        """Let the server count the tokens that a text takes in a prompt; None if it cannot or is too slow."""
         with anyio.move_on_after(self.options.count_seconds):
             if self._wrapping_tokens is None:
                 bare = await self._model.count_prompt(ModelRequest((_ANY_QUESTION,)))
@@ -442,7 +443,7 @@ class ModelCalls:
         return None
 
     async def count_new_tools(self, counted: CountedCut) -> None:
-        """Let the server count the tools that are offered only since a compaction."""
+        """Let the server count the tools that are offered only after a compaction."""
         ledger, history = self._state.tracker.ledger, self._state.history
         grown = ledger.prefix_growth_tokens
         request = self._as_if_asked(history, has_question=not counted.is_next_prompt)
@@ -456,15 +457,15 @@ class ModelCalls:
                     self._state.tracker.ledger.apply(PromptCounted(tokens))
 
     def _as_if_asked(self, history: History, *, has_question: bool) -> ModelRequest:
-        """Return the request, with a question at its end if it has one: servers differ in how they count a reply there.
+        """Return the request so that it ends with a question, if it has one: servers count a final reply differently.
 
-        Requests that are compared have the same end.
+        Compared requests have the same end.
         """
         request, _ = self._request(history)
         return replace(request, messages=(*request.messages, _ANY_QUESTION)) if has_question else request
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
-        """Return the next main request, of this history if given, and its fingerprint."""
+        """Return the next main request (with this history, if given) and its fingerprint."""
         history, system_prompt = of or self._state.history, self.options.system_prompt
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)
@@ -505,7 +506,7 @@ def with_unique_call_ids(reply: ModelReply, history: History) -> ModelReply:
 
 
 def _well_formed(event: ModelEvent) -> ModelEvent:
-    """Return the event without lone surrogates: a model may write them, but nobody can send them."""
+    """Return the event without lone surrogates, which models may write but nobody can send."""
     match event:
         case TextDelta(text):
             return TextDelta(well_formed(text))

@@ -1,6 +1,6 @@
 """The pins of one agent: texts that every request contains verbatim, and the right to change them.
 
-Owns their ids, their bounds and the tools with which a model pins. Removing history never removes a pin. Does not know
+Owns their ids, their limits, and a model's tools for pins. Removing history never removes a pin. Does not know
 envelopes; see `Control`.
 """
 
@@ -48,7 +48,7 @@ class ContextPins(PinKeeper):
 
     @property
     def made_here(self) -> tuple[Pin, ...]:
-        """The pins to store: those that are not in the configuration."""
+        """The pins to store: those outside the configuration."""
         return tuple(pin for pin in self.all if pin.origin not in _CONFIGURED)
 
     def restore(self, pins: Iterable[Pin], made: int) -> None:
@@ -57,13 +57,13 @@ class ContextPins(PinKeeper):
         self.made = made
 
     def configure(self, origin: str, texts: Mapping[str, str]) -> None:
-        """Replace the pins of a configuration (`SETTINGS_ORIGIN` or `SPACE_ORIGIN`) with these texts by id."""
+        """Replace the pins from a configuration (`SETTINGS_ORIGIN` or `SPACE_ORIGIN`) with these texts by id."""
         configured = [Pin(name, text, origin) for name, text in texts.items()]
         others = [pin for pin in self.all if pin.origin in _CONFIGURED and pin.origin != origin]
         self.all[:] = [*others, *configured, *self.made_here]
 
     async def add(self, text: str, origin: str) -> bool:
-        """See `PinKeeper`. Stored when this returns; in force from the next request on."""
+        """See `PinKeeper`. It is stored on return, and sent from the next request on."""
         if any(pin.text == text for pin in self.all):
             return False
         if not text.strip() or len(text) > MAX_PIN_CHARS:
@@ -83,7 +83,7 @@ class ContextPins(PinKeeper):
         return True
 
     async def remove(self, name: str, made_by: str | None = None) -> None:
-        """See `PinKeeper`. Refuses a pin of another origin than `made_by`, if that is given."""
+        """See `PinKeeper`. Refuses a pin whose origin is not `made_by`, if given."""
         pin = self._named(name)
         if made_by is not None and pin.origin != made_by:
             raise PinRefused(f"'{pin.id}' is from {pin.origin}, so only another participant can unpin it")
@@ -98,7 +98,7 @@ class ContextPins(PinKeeper):
             raise
 
     def problem(self, added: Pin | None = None) -> str | None:
-        """Return why the pins, with `added`, leave too little room in the window; None if they do not."""
+        """Return why the pins, with `added`, leave too little room in the window; None if they fit."""
         calibration, window_tokens = self._tracker.ledger.calibration, self._tracker.window.max_tokens
         pins = self.all if added is None else [*self.all, added]
         prefix_tokens = self._tracker.ledger.parts.prefix
@@ -133,7 +133,7 @@ def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:
 
 
 class PinTools(FunctionTools):
-    """A source of tools (see `ToolSource`) with which a model pins texts and removes its own pins."""
+    """A source of tools (see `ToolSource`) for pinning texts and removing the model's own pins."""
 
     def __init__(self, pins: ContextPins, me: str, announce: Callable[[StatusWord], Awaitable[None]]) -> None:
         self._pins, self._me, self._announce = pins, me, announce

@@ -1,6 +1,6 @@
 """[pure] The texts of an agent: its default system prompt, prompts about its own context, and reports of failures.
 
-Figures are the policy's measure at that moment; an unknown figure is called unknown.
+Figures are the policy's measure at that moment, or "unknown".
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class ContextUsage(NamedTuple):
 
 
 def prompt_text(policy: Policy, level: str, remaining: int | None, usage: ContextUsage) -> str:
-    """Return the prompt before a call at a level. In a countdown it says how many prompts follow."""
+    """Return the prompt before a call at a level. In a countdown, it states the number of remaining prompts."""
     found = policy.level_named(level)
     mark = None if found is None else found.at.first_tokens(usage.limit_tokens)
     above = f" Its level is {level}{f', which starts at {mark:,} tokens' if mark else ''}."
@@ -80,7 +80,7 @@ def health_reminder(usage: ContextUsage) -> str:
 
 
 def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
-    """Return the notice in place of a tool result that is too large for a context at this level."""
+    """Return the notice that replaces a tool result too large for this level."""
     outcome = "the call failed" if failed else "The call succeeded"
     return (
         f"{outcome}, but its result of {size_bytes:,} bytes was withheld, because your context is at level {level}."
@@ -89,7 +89,7 @@ def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
 
 
 def oversized_result(tokens: int, limit_tokens: int) -> str:
-    """Return the notice in place of a tool result that cannot be sent."""
+    """Return the notice that replaces a tool result that cannot be sent."""
     return f"a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
 
 
@@ -120,7 +120,7 @@ def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: st
 
 
 def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
-    """Return the notice of a reply that ends because the window is full."""
+    """Return the notice for a reply that ends because the window is full."""
     return f"⚠️ The context window is full: {tokens_of_limit(used_tokens, limit_tokens, basis)}"
 
 
@@ -154,17 +154,19 @@ def context_sentence(status: Status) -> str:
 
 
 def failed_call_text(error: Exception, status: Status) -> str:
-    """Return the answer when a model call failed."""
+    """Return the answer after a failed model call."""
     return f"{_sentence(error)} {context_sentence(status)}"
 
 
 def cut_short_text(text: str, reason: CutReason) -> str:
-    """Return an incomplete answer, marked as such."""
+    """Return an incomplete answer with a mark."""
     return f"{text.rstrip()}\n\n[My answer ends here: {_CUT_REASONS[reason]}.]".lstrip()
 
 
 def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:
-    """Return the answer when a turn exceeds the window; without `result_tokens` the message itself is too large."""
+    """Return the answer for a turn that exceeds the window; without `result_tokens`, the message itself is too
+    large.
+    """
     window = f"my window of {limit_tokens:,} tokens, even with everything else compacted"
     if result_tokens:
         return (

@@ -1,7 +1,7 @@
-"""The table of models that `base_url` selects by a name in place of a URL.
+"""The table of built-in models: `base_url` selects one by name instead of a URL.
 
-Describes such models, and finds them by entry points of the group `mew_agent.models`. `mew up` starts one server for
-all agents of a space that use it; an agent alone opens it in its own process.
+Describes these models, and finds them by entry points of the group `mew_agent.models`. `mew up` starts one server for
+all agents of a space; an agent alone opens the model in its own process.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +26,8 @@ BUILTIN_WINDOW_TOKENS: Final = 8192
 class ServeOptions:
     """Options of `mew serve model`. `serves` is the result of `BuiltinModel.serves`.
 
-    `name` is the model's name for clients (default: its own). `reply_tokens` ends a reply whose request has no limit
-    (default: that of the model). `threads` 0 is half of the cores.
+    `name` is the model's name for clients (default: its own). `reply_tokens` ends replies to requests without a limit
+    (default: the model's limit). `threads` 0 is half of the cores.
     """
 
     serves: str
@@ -78,19 +78,19 @@ class BuiltinModel(ABC):
 
     @abstractmethod
     def open(self, model: str, window_tokens: int | None) -> Model:
-        """Return the model inside this process. Raises as `serves` does."""
+        """Return the model inside this process. Raises the errors of `serves`."""
 
     @abstractmethod
     def serve(self, options: ServeOptions) -> AbstractAsyncContextManager[ServerAddress]:
         """Serve the model while the block runs. Raises `OSError` if the port is in use."""
 
     def findings(self) -> Iterator[Finding]:
-        """Yield its lines of `mew doctor`."""
+        """Yield the model's lines of `mew doctor`."""
         return iter(())
 
 
 def is_builtin(base_url: str | None) -> bool:
-    """Return whether `base_url` names a model of the table. Loads none."""
+    """Return whether `base_url` names a model of the table. Loads no model."""
     return base_url in entry_points(BUILTIN_MODELS)
 
 

@@ -34,7 +34,7 @@ class PromptCounter:
         self._has_counted = False
 
     async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
-        """Return the prompt tokens of `request` as the server counts them, or None without a count. Raises nothing."""
+        """Return the prompt tokens of `request` as the server counts them, else None. Never raises."""
         if any(message.images for message in request.messages):
             return None  # these endpoints count text
         while self._routes:

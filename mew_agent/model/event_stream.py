@@ -1,13 +1,13 @@
 """[pure] Cut the bytes of a model's answer into events.
 
-Owns the line format, also where servers write it carelessly: the first byte tells an event stream from one whole JSON
-value, because servers announce each as the other. Does not know what events say.
+Owns the line format, including its careless variants: the first byte distinguishes an event stream from a whole JSON
+value, because servers label each as the other. Does not interpret events.
 
 No library reads all answers. Of 82 recorded shapes of streams, `httpx2.EventSource` loses text, figures or errors of 7:
 those without a last line end, with one line end between events, with a byte order mark, or with errors on lines of
 their own. The stream of the openai package loses 9 of the 58 shapes of chat completions: also figures after the end
-mark. `tests/mew_agent/model/test_event_stream.py` names them. And a relay is handed the bytes that a library would
-fetch itself.
+mark. `tests/mew_agent/model/test_event_stream.py` names them. Besides, a relay gets the bytes from elsewhere, and
+libraries fetch them themselves.
 """
 
 import json
@@ -26,7 +26,7 @@ _NOT_JSON: Final = "the answer is not valid JSON"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `data` is decoded JSON, or the text of an error that is none."""
+    """One event. `data` is decoded JSON, or the text of an error without JSON."""
 
     data: Any = None
     is_done: bool = False  # the end mark `[DONE]`

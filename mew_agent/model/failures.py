@@ -1,4 +1,4 @@
-"""[pure] Turn a failed model call into the right `ModelError`, with a message of one line and without the API key.
+"""[pure] Turns a failed model call into a `ModelError` with a one-line message, without the API key.
 
 Reads the error bodies of known servers. Does not know the client library.
 """
@@ -78,7 +78,7 @@ class ModelErrors:
     ) -> errors.ModelError:
         """Return the error for a decoded error body; `reason` replaces a missing message.
 
-        `status` is None for an error inside a stream, or inside an answer with HTTP 200.
+        `status` is None for an error in a stream or in an answer with HTTP 200.
         """
         problem = error_message(body) or reason
         detail = self._line(problem if status is None else f"HTTP {status}: {problem}")
@@ -101,9 +101,9 @@ class ModelErrors:
 
 
 def find_overflow(status: int | None, body: object) -> tuple[int | None, int | None] | None:
-    """Return the window and the size of a request that does not fit it, in tokens; None for other errors.
+    """Return the window, and the size of a request that exceeds it, in tokens; None for other errors.
 
-    Figures that the provider does not name are None. `status` is None where there is no HTTP error.
+    Figures that the provider omits are None. `status` is None without an HTTP error.
     """
     if status is not None and status not in _OVERFLOW_STATUSES:
         return None

@@ -176,7 +176,7 @@ class Model(Protocol):
         """
 
     async def discover_window(self) -> Window | None:
-        """Return the window of the model that the server runs, or None if the server does not say. Raises nothing."""
+        """Return the window of the model that the server runs, or None if unknown. Never raises."""
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
         """Return the exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.

@@ -170,7 +170,9 @@ class OpenAIModel:
         return self._errors.cut("the stream ended without a finish reason", chunks=seen.chunks)
 
     async def _next_event(self, events: AsyncGenerator[Event, None], seen: ReplyEvents) -> Event | None:
-        """Return the next event, or None at the end. A connection lost after the finish reason is an end, too."""
+        """Return the next event, or None at the end. A connection lost after the finish reason also counts as the
+        end.
+        """
         limit_seconds = self._idle_timeout_seconds if seen.chunks else self._first_chunk_timeout_seconds
         if seen.is_done:
             limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
@@ -297,7 +299,7 @@ def _http_errors() -> tuple[type[Exception], ...]:
 
 
 def _of_http(*names: str) -> tuple[type[Exception], ...]:
-    """Return exceptions of the HTTP client by their names. Before version 3, the openai package uses `httpx`."""
+    """Return the HTTP client's exceptions with these names. Before version 3, the openai package uses `httpx`."""
     libraries = (httpx2, sys.modules.get("httpx"))
     return tuple(getattr(library, name) for library in libraries if library is not None for name in names)
 

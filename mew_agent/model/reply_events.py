@@ -1,7 +1,8 @@
 """[pure] Read a model's answer from its events: their facts, and the reply with its texts.
 
-Owns where chat completions have texts, usage, tool calls and errors, which report of usage counts, and what completes a
-reply of any API. Ignores parts of unknown shape. Does not know bytes (see `event_stream`), HTTP, or which call it was.
+Owns the places of texts, usage, tool calls and errors in chat completions, the choice of the valid usage report, and
+the conditions of a complete reply in any API. Ignores parts of unknown shape. Does not know bytes (see `event_stream`),
+HTTP, or which call it was.
 """
 
 import hashlib
@@ -90,9 +91,9 @@ class ReplyEvents:
     pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
 
     def read(self, event: Event) -> Sequence[Delta | Json]:
-        """Read the next event. Returns its texts, and the objects with pieces of tool calls.
+        """Read the next event. Returns its texts, and the objects with parts of tool calls.
 
-        Raises ValueError if it is no object.
+        Raises ValueError if it is not an object.
         """
         self.pieces, data = [], event.data
         self.chunks += not event.is_done
@@ -111,9 +112,9 @@ class ReplyEvents:
 
     @property
     def is_complete(self) -> bool:
-        """Whether this may be all of the reply, if nothing follows.
+        """Whether the reply may be complete if nothing follows.
 
-        It has a finish reason, or after its text the end mark or its final usage; servers leave each of these out.
+        It has a finish reason, or after its text an end mark or final usage; servers may omit each of these.
         """
         if self.error is not None:
             return False
@@ -122,12 +123,12 @@ class ReplyEvents:
 
     @property
     def may_break_off(self) -> bool:
-        """Whether the reply is whole even if the connection breaks now."""
+        """Whether the reply stays complete if the connection breaks now."""
         return self.is_done or self.finish_reason is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing that matters can follow. Some servers send the usage after the end mark."""
+        """Whether nothing relevant can follow. Some servers send the usage after the end mark."""
         return self.is_complete and self.is_done and (self._usage is not None or self.reader.has_end_event)
 
     @property
@@ -140,7 +141,7 @@ class ReplyEvents:
 
     @property
     def backend(self) -> str | None:
-        """The machine that answered, as the provider names it; None if it does not."""
+        """The machine that answered, as named by the provider; None if unnamed."""
         return " ".join(self._backend[key] for key in _BACKEND if key in self._backend) or None
 
     def note_names(self, body: Json) -> None:
@@ -150,7 +151,7 @@ class ReplyEvents:
         self._backend |= {key: text for key in _BACKEND if (text := text_at(body.get(key)))}
 
     def add(self, usage: Usage | None = None, *, grew: bool = False) -> None:
-        """Add a report of the usage, and whether a part of the reply came with it."""
+        """Add a usage report; the argument says whether it came with a part of the reply."""
         self._has_content = self._has_content or grew
         self._has_grown = self._has_grown or grew
         # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
@@ -206,7 +207,7 @@ class ReplyAssembly:
     _call_at: dict[int, _PartialCall] = field(default_factory=dict)
 
     def feed(self, event: Event) -> list[Delta]:
-        """Add one event, and return the deltas in it. Raises ValueError for JSON that is no object."""
+        """Add one event, and return the deltas in it. Raises ValueError for JSON that is not an object."""
         deltas: list[Delta] = []
         for piece in self.events.read(event):
             if isinstance(piece, Delta):
@@ -244,7 +245,7 @@ class ReplyAssembly:
             call.pieces.append(json.dumps(arguments, ensure_ascii=False))
 
     def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
-        """Return the call of a piece by its index; a new call if the piece cannot continue that one."""
+        """Return the call that a piece continues, by index; a new call if it cannot."""
         if isinstance(index, int):
             known = self._call_at.get(index)
             # Some servers send each parallel call whole, all with index 0.

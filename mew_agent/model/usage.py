@@ -1,7 +1,7 @@
-"""[pure] Token usage as a provider reported it for one call: the only place that reads usage objects.
+"""[pure] Token usage as a provider reported it for one call: the only reader of usage objects.
 
-Owns their keys, those of the libraries' own classes, what fills the context of a reply that took several calls, and
-which usage can be true (for calls and for reports of programs). Does not know which call it was.
+Owns their keys (of providers and of libraries), the context size after a reply with several calls, and the check for
+plausible usage (of calls and of programs). Does not know the call.
 """
 
 import re
@@ -57,8 +57,8 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 class Usage:
     """Tokens of one model call, as its provider reported them. Unknown is None and never 0.
 
-    They are what fills the context. `inner` has the sums of a reply for which the server made several calls, if the
-    provider reports each of them: all of these are paid for.
+    The figures are the tokens in context. `inner` has the sums of all inner calls of the server, which are all billed,
+    if the provider reports each call.
     """
 
     prompt_tokens: int
@@ -79,22 +79,22 @@ class Usage:
 
     @property
     def billed(self) -> "Usage":
-        """The figures that are paid for."""
+        """The billed figures."""
         return self.inner or self
 
     @property
     def generated_tokens(self) -> int:
-        """All that the model wrote; some providers count hidden reasoning in the total only."""
+        """All tokens that the model wrote; some providers count hidden reasoning only in the total."""
         return self.total_tokens - self.prompt_tokens
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether no call can have these figures: an empty prompt, or a total below its parts."""
+        """Whether the figures are impossible: an empty prompt, or a total below its parts."""
         return not self.prompt_tokens or self.total_tokens < self.prompt_tokens + self.completion_tokens
 
 
 def normalise(raw: object) -> Usage | None:
-    """Read one provider's usage object; None if it is none, or its figures cannot be read."""
+    """Read one provider's usage object; None if it is unreadable."""
     if not isinstance(raw, Mapping):
         return None
     if not _OF_SEVERAL.isdisjoint(raw) and (calls := _inner_calls(raw)):
@@ -107,7 +107,7 @@ def normalise(raw: object) -> Usage | None:
 def usage_from(raw: object) -> Usage | None:
     """Read the usage object of a provider or a library as it is: a mapping, a model, a dataclass; None if unreadable.
 
-    A sum over several calls `is_sum`, unless the object has each call: then the last one fills the context.
+    `is_sum`: the object sums several calls. If it also lists each call, the last one gives the context size.
     """
     return raw if isinstance(raw, Usage) else normalise(_plain(raw, _NESTING))
 
@@ -159,7 +159,7 @@ def _of_object(raw: Mapping[str, object]) -> Usage | None:
 
 
 def _cache(raw: Mapping[str, object], prompt: int, completion: int, total: int | None) -> tuple[int | None, int]:
-    """Return the cached tokens, and how many tokens of the cache the prompt's figure excludes."""
+    """Return the cached tokens, and how many of them the prompt's figure excludes."""
     cached = _detail(raw, *_CACHED)
     if cached is None:
         return _cache_apart(raw, prompt, completion, total)
@@ -168,7 +168,7 @@ def _cache(raw: Mapping[str, object], prompt: int, completion: int, total: int |
 
 
 def _cache_apart(raw: Mapping[str, object], prompt: int, completion: int, total: int | None) -> tuple[int | None, int]:
-    """Return the same of an object that has the cache in keys of their own."""
+    """Return the same for an object with separate keys for the cache."""
     apart = [tokens for key in CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
     if not apart:
         return None, 0
@@ -179,13 +179,13 @@ def _cache_apart(raw: Mapping[str, object], prompt: int, completion: int, total:
 
 
 def _detail(raw: Mapping[str, object], *paths: str) -> int | None:
-    """Return a detail of the figures; None for the 0 of an object that has defaults."""
+    """Return a detailed figure; None for the default 0 of a library's object."""
     found = _figure(raw, *paths)
     return found or None if any(key in raw for key in _WITH_DEFAULTS) else found
 
 
 def _is_sum(raw: Mapping[str, object]) -> bool:
-    """Return whether the figures of an object are a sum over several calls, also calls made by the server."""
+    """Return whether the figures sum several calls, including the server's own calls."""
     return (
         (_figure(raw, *_CALLS) or 0) > 1
         or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google
@@ -194,7 +194,7 @@ def _is_sum(raw: Mapping[str, object]) -> bool:
 
 
 def _inner_calls(raw: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    """Return the calls that an object reports singly; none without the call that fills the context."""
+    """Return the calls that an object lists; none if the last one, which gives the context size, is missing."""
     inner = objects_at(raw, "iterations")
     if any(one.get("type") in _FILLING for one in inner):
         return inner
@@ -204,7 +204,7 @@ def _inner_calls(raw: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 
 def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:
-    """Read the usage of a reply with inner calls reported one by one; the last reply fills the context."""
+    """Read the usage of a reply with listed inner calls; the last one gives the context size."""
     each = [(call.get("type"), _of_object(call)) for call in calls]
     known = [one for _, one in each if one is not None]
     filling = next(one for kind, one in reversed(each) if kind in _FILLING)
@@ -223,7 +223,7 @@ def _sum_of(calls: Sequence[Usage]) -> Usage:
 
 
 def usage_in(chunk: Mapping[str, object]) -> Usage | None:
-    """Return the usage in a chunk of a stream or in a whole body, wherever it is; None without one."""
+    """Return the usage in a chunk of a stream or in a whole body, wherever it is; None if there is none."""
     choices = chunk.get("choices")
     first_choice = choices[0] if isinstance(choices, list) and choices else None
     places = (chunk, chunk.get("x_groq"), first_choice)
@@ -232,7 +232,7 @@ def usage_in(chunk: Mapping[str, object]) -> Usage | None:
 
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:
-    """Return the first of the figures at these paths that is reported."""
+    """Return the first reported figure at these paths."""
     found = (_whole_number(value_at(raw, *path.split("."))) for path in paths)
     return next((tokens for tokens in found if tokens is not None), None)
 
@@ -243,7 +243,7 @@ def positive_count(value: object) -> int | None:
 
 
 def _whole_number(value: object) -> int | None:
-    """Return a count of 0 or more; None for everything else (booleans are not counts)."""
+    """Return a count of 0 or more; None for anything else, including booleans."""
     if isinstance(value, str):
         text = value.strip()
         return int(text.partition(".")[0]) if _WHOLE_NUMBER.fullmatch(text) else None
@@ -272,10 +272,10 @@ def implausibility(
     before: int | None = None,
     project: Callable[[], int] | None = None,
 ) -> str | None:
-    """Return why no call can have had this usage; None if it is plausible.
+    """Return why a usage is implausible; None if it is plausible.
 
-    `before` is the last reported prompt, None without; `project` returns a projection or an upper bound of the prompt
-    by the text that was sent, which is rarely needed. Pass a window only if it is known.
+    `before` is the last reported prompt, or None. `project` returns a projection or an upper bound of the prompt from
+    its text; it is rarely called. Pass only a known window.
     """
     prompt, generated = usage.prompt_tokens, usage.generated_tokens
     if usage.contradicts_itself:
@@ -293,7 +293,7 @@ def implausibility(
 
 
 def _has_jumped(prompt: int, before: int) -> bool:
-    """Return whether one of two prompts is so much larger that the text has to explain it."""
+    """Return whether one of two prompts is so much larger that the text must explain it."""
     low, high = min(prompt, before), max(prompt, before)
     return high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS)
 

@@ -72,7 +72,7 @@ Question = tuple[str, Callable[[object, str], Window | None]]
 
 
 def _questions(owners: Collection[object], port: int | None) -> Sequence[Question]:
-    """Return what to ask the servers that it may be, by its port and the owners of its models; likely ones first."""
+    """Return the requests for the likely kinds of server (by port and by model owners), most likely first."""
     lm_studio: list[Question] = [("/api/v0/models", read_lm_studio), ("/api/v1/models", read_lm_studio)]
     ollama: list[Question] = [("/api/ps", read_ollama_ps), (_OLLAMA_SHOW, lambda body, _: read_ollama_show(body))]
     litellm: list[Question] = [("/model/info", read_litellm)]
@@ -89,7 +89,7 @@ def listed_models(body: object) -> list[Json]:
 
 
 def read_models(body: object, model: str) -> Window | None:
-    """Read `GET /v1/models` of any server or proxy that puts a figure there; see `_LISTED_KEYS`."""
+    """Read `GET /v1/models` of a server or proxy that lists window sizes; see `_LISTED_KEYS`."""
     entry = _entry_for(listed_models(body), model, ("id", "root", "canonical_slug", "name", "model_name"))
     if entry is None:
         return None

@@ -1,7 +1,7 @@
 """The connection of one participant to a gateway: connect, join, receive, send, and reconnect when it breaks.
 
-Owns the WebSocket; the only module that imports `websockets`, whose errors become `GatewayError`s here. Does not know
-what envelopes mean, except for those that decide about the connection: welcome, unauthorized, superseded.
+Owns the WebSocket; the only module that imports `websockets`, whose errors become `GatewayError`s here. Interprets only
+the envelopes about the connection: welcome, unauthorized, superseded.
 """
 
 import logging
@@ -57,7 +57,7 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 
 
 class TryLater(OSError):
-    """The gateway admits no more members now, and names a pause in seconds."""
+    """The gateway admits no members now, and names a pause in seconds."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class Credentials:
         object.__setattr__(self, "gateway", websocket_url(self.gateway))
 
     def raise_if_rejected(self, error: Envelope, *, is_joined: bool) -> None:
-        """Raise a `GatewayError` if this error of the gateway refuses us for good, and `TryLater` if for a while."""
+        """Raise a `GatewayError` for a final refusal by the gateway, and `TryLater` for a temporary one."""
         detail = str(error.body.get("message") or "")
         seconds = error.body.get("retry_after_seconds")
         match error.body.get("error"):
@@ -140,11 +140,11 @@ class Client:
     """A connection with reconnects and confirmed envelopes.
 
     `run` connects, joins and passes every message to `receive` until `aclose`. It reconnects after growing delays with
-    jitter and continues where it was: what was missed arrives late, in order, once. A gateway without numbered delivery
-    gets the plain protocol: an envelope counts as sent once it is written, and what was missed is lost.
+    jitter and continues at its position: missed envelopes arrive late, in order, once. With a gateway without numbered
+    delivery, an envelope counts as sent once written, and missed envelopes are lost.
 
-    With several gateways it starts at one of them by chance, which spreads the members, and moves to the next whenever
-    a connection ends or cannot be made.
+    With several gateways it starts at a random one, to spread the members, and moves to the next when a connection ends
+    or fails.
 
     It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, `CertificateRejected`
     before the first welcome, or no first connection within `first_connect_seconds`.
@@ -154,7 +154,7 @@ class Client:
     delivery: Delivery
 
     def __init__(self, credentials: Credentials | None, *, first_connect_seconds: float = 10.0) -> None:
-        """Without `credentials`, `use` has to set them before `run`."""
+        """Without `credentials`, call `use` before `run`."""
         self.has_credentials = False
         if credentials is not None:
             self.use(credentials)
@@ -195,11 +195,11 @@ class Client:
 
     @property
     def is_ending(self) -> bool:
-        """Whether we are leaving, or the connection has ended for good."""
+        """Whether we are leaving or the connection has ended for good."""
         return self._closing or self._over
 
     async def run(self, receive: Receive) -> None:
-        """Stay joined until closed. Raises a `GatewayError` when that is not possible, and errors of `receive`."""
+        """Stay joined until closed. Raises a `GatewayError` if that is impossible, and the errors of `receive`."""
         inbox: SizedQueue[Arrived] = SizedQueue(INBOX_MESSAGES, INBOX_BYTES)
         failures: list[Exception] = []
 
@@ -273,11 +273,10 @@ class Client:
         wait_seconds: float = SEND_TIMEOUT_SECONDS,
         only_on: int | None = None,
     ) -> None:
-        """Write an envelope or a raw stream frame once; a connection that breaks then may lose it.
+        """Write an envelope or a raw stream frame once. It may be lost if the connection breaks.
 
-        `only_on` is the number of the one connection (see `joins`) that may carry it: a later one would carry it past
-        a frame that the earlier one lost. Raises `NotConnected` if there is no connection within `wait_seconds`, and
-        `TooLarge`.
+        `only_on` is the number of the only connection (see `joins`) that may carry it: on a later one, it would
+        overtake a lost frame. Raises `NotConnected` if there is no connection within `wait_seconds`, and `TooLarge`.
         """
         raw = message.encode().decode() if isinstance(message, Envelope) else message
         if (size_bytes := len(raw.encode()) if isinstance(raw, str) else len(raw)) > DEFAULT_MAX_BYTES:
@@ -293,7 +292,9 @@ class Client:
         raise NotConnected(self.credentials.gateway, self._last_cause)
 
     async def _write(self, sent: OutgoingEnvelope) -> bool:
-        """Write an envelope; a numbered connection that breaks then repeats it. False if none will ever come."""
+        """Write an envelope. With numbered delivery, a lost connection repeats it. Returns False if no connection will
+        ever come.
+        """
         while not self._over:
             await self._joined.wait()
             socket = self._socket
@@ -365,7 +366,7 @@ class Client:
             )
 
     def _delay_seconds(self, attempts: int, retry_after: float | None) -> float:
-        """Return the pause in seconds after this many attempts; the gateway requested `retry_after`."""
+        """Return the pause in seconds after this many attempts, considering the gateway's `retry_after`."""
         jitter = random.random()  # noqa: S311 - no secret
         if retry_after is not None:
             return retry_after * (1 + 0.1 * jitter)
@@ -373,7 +374,7 @@ class Client:
         return backoff_seconds(rounds, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def _note_failure(self, error: Exception, attempts: int, seconds: float) -> None:
-        """Note why an attempt after `attempts` others, with this limit in seconds, or a connection ended.
+        """Note why a connection, or an attempt after `attempts` others within this limit in seconds, failed.
 
         Raises a `GatewayError` if reconnecting is pointless.
         """
@@ -386,7 +387,7 @@ class Client:
             self.delivery.refuse_largest()
 
     def _lose(self, socket: ClientConnection | None) -> None:
-        """Forget a broken connection, so that senders wait for the next."""
+        """Drop a broken connection, so that senders wait for the next one."""
         self.catching_up = None
         if socket is not None and socket is self._socket:
             self._socket = self.carrier = None
@@ -438,7 +439,7 @@ class Client:
             await self._go_live(socket)
 
     async def _go_live(self, socket: ClientConnection) -> None:
-        """Repeat undecided envelopes, in order, then let other envelopes pass: everything missed has arrived."""
+        """After all missed envelopes have arrived, repeat our undecided ones in order, then allow new ones."""
         await self._inbox.put(Arrived(position=self.delivery.position))
         if self.delivery.position is not None:
             # Before new ones may pass, so that members see them in the order in which they were sent.
@@ -451,7 +452,7 @@ class Client:
         self._joined.set()
 
     async def _all_arrived(self, socket: ClientConnection, receipt: Envelope) -> None:
-        """Report lost frames, and go live; gateways say it again if frames were lost between them."""
+        """Report lost frames, and go live. Gateways repeat this message after a loss of frames between them."""
         await self._put_gaps(receipt)
         if self._socket is None:
             await self._go_live(socket)

@@ -1,7 +1,7 @@
-"""The compactions of one context, whichever engine has it: one at a time, and each is announced in the same way.
+"""The compactions of one context, with any engine: one at a time, all announced in the same way.
 
-Owns whether a compaction runs or is held up, what began it, how far it is, who waits for it, and the statuses at its
-beginning and end. Does not know how a context is compacted, nor when that is due.
+Owns the state of the running compaction: its trigger, progress, waiting tasks, and statuses. Does not compact, or
+decide when to.
 """
 
 import logging
@@ -37,7 +37,7 @@ STALLED_STATUS: Final = status_word("compaction_stalled", "compacting does not f
 
 
 async def no_news(*_: object) -> None:
-    """Tell nobody."""
+    """Ignore the news."""
 
 
 async def _always() -> bool:
@@ -46,7 +46,7 @@ async def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The participant that requested a compaction, the ids to which the statuses refer, and how to answer it."""
+    """The participant that requested a compaction, the ids for the statuses, and the function that answers it."""
 
     id: str
     about: tuple[str, ...] = ()
@@ -68,10 +68,10 @@ class CompactionDriver:
         is_due: Callable[[], bool] = lambda: False,
         run_due: Callable[[], Awaitable[object]] = no_news,
     ) -> None:
-        """`ended` records the end of each compaction with its trigger and reason, before that is announced.
+        """`ended` records the end of each compaction, with its trigger and reason, before the announcement.
 
-        `skipped` returns the answer to a request that changed nothing, with this reason. `run_due` runs the compaction
-        that is due without a request, if `may_begin` allows it.
+        `skipped` returns the answer to a request that changed nothing, for a reason. `run_due` runs a due compaction
+        without a request, if `may_begin` allows it.
         """
         self.announce, self.skipped, self.is_due, self.run_due = announce, skipped, is_due, run_due
         self.may_begin: Callable[[], Awaitable[bool]] = _always
@@ -95,7 +95,7 @@ class CompactionDriver:
 
     @property
     def word(self) -> StatusWord | None:
-        """The status word of a context that compacts, or has to; None for any other."""
+        """The status word of a context that compacts or must compact; None for any other."""
         waiting = status_word("compaction_waiting") if self.is_held_up else None
         return status_word("compacting") if self._is_announced else waiting
 
@@ -104,9 +104,9 @@ class CompactionDriver:
     async def run(
         self, trigger: str, reason: str | None, work: Work, requester: Requester | None = None
     ) -> CompactDone:
-        """Let `work` compact, unless a compaction runs. Answers the requester, and announces the beginning and the end.
+        """Let `work` compact, unless a compaction runs. Answers the requester, and announces the start and the end.
 
-        An error of `work` ends the compaction. It is the answer to a requester; without one, it is raised.
+        An error of `work` ends the compaction. It is sent to the requester, or raised without one.
         """
         done, is_first, about = self.skipped(IN_PROGRESS), not self.is_running, requester.about if requester else ()
         if is_first:
@@ -129,7 +129,7 @@ class CompactionDriver:
         return done
 
     def begin(self, trigger: str, reason: str | None = None) -> None:
-        """Record that a compaction runs. A held-up one stays held up: a request may have nothing to do."""
+        """Record that a compaction runs. A postponed one stays postponed, because a request may change nothing."""
         self.trigger, self._reason, self.step, self._is_announced = trigger, reason, None, False
 
     async def announce_begin(self, about: tuple[str, ...] = ()) -> None:
@@ -166,7 +166,7 @@ class CompactionDriver:
     # -- waiting -----------------------------------------------------------------------------------------
 
     def follow(self, step: CompactionStep | None) -> None:
-        """Record a step that the program reported (None: a new compaction without one), and wake the waiting tasks."""
+        """Record a progress step of the program (None: a new compaction), and wake the waiting tasks."""
         self.step = step
         self._wake()
 
@@ -175,7 +175,7 @@ class CompactionDriver:
         changed.set()
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until this holds; it is checked after each step and at the end."""
+        """Wait until a condition holds; check it after each step and at the end."""
         while not is_so():
             await self._changed.wait()
 

@@ -1,9 +1,7 @@
-"""Confirmed delivery on the client's side: the position that was reached, the frames counted, and the envelopes not
-confirmed yet.
+"""The client's side of confirmed delivery: the last position, the frame counts, and the unconfirmed envelopes.
 
-Owns all three, over all connections of a participant, and which gaps follow from them. Does not know the connection:
-`client` passes on what arrives and writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what
-the gateway guarantees.
+Keeps them across all connections of a participant, and derives gaps from them. `client` passes arrivals in, and writes
+the returned envelopes. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
 """
 
 import math
@@ -37,7 +35,7 @@ UNCONFIRMED_KINDS = frozenset({SYSTEM_HEARTBEAT})
 
 @dataclass(eq=False, slots=True)
 class OutgoingEnvelope:
-    """An envelope that is being sent. `done` is set when the gateway has accepted or refused it, or no gateway will."""
+    """An envelope that is being sent. `done` is set when a gateway has accepted or refused it, or none ever will."""
 
     envelope: Envelope
     text: str
@@ -60,11 +58,11 @@ Message = Envelope | StreamFrame | StreamGap
 
 
 class Arrived(NamedTuple):
-    """A message and its place. Everything up to `position`, this message included, has then been passed on.
+    """A message and its place. After it, everything up to `position` has been passed on.
 
-    `is_past`: it was sent before this participant joined for the first time. `message` None means that everything
-    missed has arrived. `age_seconds` is how long before its arrival the gateway accepted it, by the gateway's clock.
-    `size_bytes` is the size of the message as it arrived, in UTF-8 at least.
+    `is_past`: it was sent before this participant first joined. `message` None: all missed messages have arrived.
+    `age_seconds` is the time since the gateway accepted it, by the gateway's clock. `size_bytes` is at least the size
+    of the message in UTF-8.
     """
 
     message: Message | None = None
@@ -75,7 +73,7 @@ class Arrived(NamedTuple):
 
 
 class Arrival(Enum):
-    """The handling of an envelope that has arrived."""
+    """The handler of an envelope that has arrived."""
 
     PASS_ON = auto()
     SKIP = auto()
@@ -86,7 +84,7 @@ class Arrival(Enum):
 
 
 def presences_in(batch: Envelope) -> Iterator[Envelope]:
-    """Yield the presences in a `system/presence-batch`, as a connection without batches would have received them."""
+    """Yield the presences in a `system/presence-batch`, as a connection without batches receives them."""
     for number, change in enumerate(objects_at(batch.body, "changes")):
         yield Envelope.write(
             SYSTEM_PRESENCE, id=f"{batch.id}-{number}", ts=batch.ts, sender=batch.sender, payload=change
@@ -98,7 +96,7 @@ MAX_COUNTED_STREAMS = 10_000
 
 
 class FrameCounts:
-    """How many frames of each stream have arrived, or were missed and reported."""
+    """The number of frames of each stream that arrived, or were missed and reported."""
 
     def __init__(self) -> None:
         self._run: object = None
@@ -110,14 +108,14 @@ class FrameCounts:
         self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
 
     def close(self, stream_id: str) -> None:
-        """Record that a stream was closed: no frame of it can be missed any more."""
+        """Record that a stream was closed: so none of its frames can be missed any more."""
         if stream_id in self._counts:
             self._closed[stream_id] = None
 
     def compare(self, frames: object) -> Iterator[StreamGap]:
-        """Compare with the gateway's counts (`frames` of a welcome or receipt), and count on from these.
+        """Compare with the gateway's counts (`frames` of a welcome or receipt), and continue from these.
 
-        What was sent before the first welcome is not missed.
+        Frames sent before the first welcome are not missed.
         """
         if not isinstance(frames, Mapping):
             return
@@ -144,7 +142,7 @@ class FrameCounts:
 def history_gap_in(envelope: Envelope) -> HistoryGap | None:
     """Return the gap that a gateway reports in a welcome or a receipt.
 
-    A welcome without `delivery` means that everything sent while there was no connection is missing.
+    A welcome without `delivery` means that everything sent without a connection is missing.
     """
     if envelope.sender != GATEWAY:
         return None
@@ -185,7 +183,7 @@ class Delivery:
         self.frames = FrameCounts()
 
     def begin(self, welcome: Envelope) -> bool:
-        """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
+        """Read the welcome of a new connection. Returns False if missed envelopes must arrive first."""
         start = object_at(welcome.body, "delivery")
         self.position = Position.parse(str(start.get("position")))
         # Only the first welcome: what a later one brings was missed, and is as much for us as what is new.
@@ -213,7 +211,7 @@ class Delivery:
                 del self._outgoing[sent.envelope.id]
 
     def undecided(self) -> tuple[OutgoingEnvelope, ...]:
-        """Return the envelopes that a new connection has to send again, in order: written, but not decided."""
+        """Return the envelopes to repeat on a new connection, in order: written, but undecided."""
         outgoing = (one for same in self._outgoing.values() for one in same)
         return tuple(one for one in outgoing if one.is_written and not one.done.is_set())
 
@@ -223,7 +221,7 @@ class Delivery:
             sent.done.set()
 
     def receive(self, envelope: Envelope) -> Arrival:
-        """Record the number of an envelope, or the gateway's decision about one of ours."""
+        """Record an envelope's number, or the gateway's decision about our own envelope."""
         reached = self.position
         self.age_seconds = 0.0
         if reached is None:
@@ -249,7 +247,7 @@ class Delivery:
         return Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON
 
     def refuse_largest(self) -> None:
-        """Refuse the largest undecided envelope: the gateway closed the connection because of a message's size."""
+        """Refuse the largest undecided envelope, because the gateway closed the connection for a message's size."""
         largest = max(self.undecided(), key=lambda one: one.size_bytes, default=None)
         if largest is not None:
             # The first refusal may concern a stream frame that was sent at the same time.
@@ -283,7 +281,7 @@ class Delivery:
         refusal: Callable[[OutgoingEnvelope], MewAgentError] | None,
         position: Position | None = None,
     ) -> None:
-        """Record a decision about the first undecided envelope with this id: the gateway answers in order."""
+        """Record a decision about the first undecided envelope with this id, because the gateway answers in order."""
         sent = next((one for one in self._outgoing.get(envelope_id, ()) if not one.done.is_set()), None)
         if sent is not None:
             sent.error = None if refusal is None else refusal(sent)

@@ -1,7 +1,7 @@
 """Carries out the `participant/*` controls, and sends a participant's status.
 
-Owns which envelopes answer a control, their order (that of the reference implementation, whose clients rely on it), and
-pausing. Does not know what a control does to a conversation.
+Owns the answers to controls, their order (clients rely on the reference implementation's), and pausing. The
+conversation carries the controls out.
 """
 
 import logging
@@ -88,14 +88,14 @@ class Archive(Protocol):
 
 
 class Controllable(Protocol):
-    """A conversation that controls act on. Raises `ControlImpossible` before any change."""
+    """A conversation that carries out controls. Raises `ControlImpossible` before any change."""
 
     def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status; `word` replaces the default status word."""
         ...
 
     async def status_to_announce(self, word: StatusWord | None = None) -> Status:
-        """Return the current status, as `status` does, after telling handlers of a new level."""
+        """Return the current status like `status`, after notifying handlers of a new level."""
         return self.status(word)
 
     compacting: CompactionDriver
@@ -117,11 +117,11 @@ class Controllable(Protocol):
         ...
 
     async def compact(self, request: Compact, requester: Requester | None = None) -> CompactDone:
-        """Compact, as soon as it is approved if it has to be. The answer contains failures."""
+        """Compact, after any approval. The answer contains failures."""
         ...
 
     async def forget(self, request: Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
-        """Remove entries from one end, after awaiting `begun`. Returns how many."""
+        """Remove entries from one end, after awaiting `begun`. Returns their number."""
         ...
 
     async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
@@ -134,7 +134,7 @@ class Controllable(Protocol):
 
 
 def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
-    """Return the status word of an agent that waits; None if it waits for nothing."""
+    """Return the status word of an agent that waits; None if it does not wait."""
     if any(one.kind == "approval" for one in waiting):
         return status_word("waiting_for_approval")
     peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
@@ -147,7 +147,7 @@ class Control:
     follows = CONTROLS.keys()
 
     def __init__(self, messenger: Messenger, listeners: Listeners, *, hooks: Hooks, conversation: Controllable) -> None:
-        """`listeners` learn of changes of the participant's own level."""
+        """`listeners` are notified of changes of the participant's own level."""
         self._messenger = messenger
         self._listeners = listeners
         self.hooks = hooks
@@ -187,7 +187,7 @@ class Control:
             await self.announce()  # others may have seen that it is compacting
 
     async def _refuse(self, envelope: Envelope, problem: str) -> None:
-        """Answer a control that is not carried out: in the answer of its own, or in a status to its sender."""
+        """Refuse a control, in its own kind of answer or in a status to its sender."""
         answer = _refusal(envelope.kind, problem)
         if answer is not None and self._messenger.may_send(answer[0], to=(envelope.sender,)):
             await self._answer(envelope, *answer)
@@ -195,7 +195,7 @@ class Control:
             await self.announce(status_word("refused", problem), (envelope.id,), to=(envelope.sender,))
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
-        """Return the status with fields that broadcasts leave out: long texts or many tools would make each large."""
+        """Return the status with the requested fields that broadcasts omit because of their size."""
         pins = self.conversation.pinned if "pins" in fields else None
         prefix = await self.conversation.prefix() if "prefix" in fields else None
         return self.status().model_copy(update={"pins": pins, "prefix": prefix})
@@ -307,7 +307,7 @@ class Control:
         envelope: Envelope,
         request: retrieval.RequestHistory | retrieval.Recall | retrieval.Undo | RequestReceipts,
     ) -> None:
-        """Carry out a request with an answer of its own kind. Without the capability for the answer, refuse it."""
+        """Carry out a request that has its own kind of answer. Refuse it without the capability for that answer."""
         answer, inform = CONTROL_ANSWERS[envelope.kind], self._informing(request, envelope.sender)
         if not self._messenger.may_send(answer, to=(envelope.sender,)):
             await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
@@ -340,7 +340,7 @@ class Control:
 
 
 def _refusal(kind: str, problem: str) -> tuple[str, BaseModel] | None:
-    """Return the answer that refuses a control of this kind; None if a status does."""
+    """Return the answer that refuses a control of this kind; None if a status refuses it."""
     match kind:
         case kinds.PARTICIPANT_COMPACT:
             return kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem)
@@ -355,7 +355,7 @@ def _refusal(kind: str, problem: str) -> tuple[str, BaseModel] | None:
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return a status with only the requested keys. `tokens` keeps its basis and the time of its measurement."""
+    """Return a status with only the requested keys. `tokens` keeps its basis and measurement time."""
     whole: dict[str, Any] = status.model_dump(mode="json", exclude_none=True)
     if fields is None:
         return whole

@@ -1,8 +1,8 @@
 """Discovers the offers of peers: asks each peer when it joins, and again when the answer may have changed.
 
 Decides when and how often a peer is asked, and handles missing answers. Tools are asked for automatically, other lists
-on demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
-requests. The answers are stored in `Peer.tools` and its neighbours.
+on demand. Lists that a peer sends to other participants are also used, so that a large space is not flooded with
+requests. The answers are stored in `Peer.tools`, `resources` and `prompts`.
 """
 
 import logging
@@ -53,12 +53,11 @@ LISTS: Final = {
 
 
 class Pace(NamedTuple):
-    """How peers are asked. All times are in seconds.
+    """The timing of requests to peers, in seconds.
 
-    Each request first waits for a random part of `stagger_seconds` for every `stagger_peers` peers or part of them:
-    then few members ask a peer that has joined, and the others use its answer. A peer that does not answer within
-    `answer_seconds` is asked again after each of `retry_seconds`, then not before `time_to_live_seconds`, which is also
-    how long an answer is valid.
+    Each request first waits for a random part of `stagger_seconds` per `stagger_peers` peers. So only a few members ask
+    a new peer, and the others use its answer. A silent peer is asked again after each of `retry_seconds`, then after
+    `time_to_live_seconds`. An answer is valid for `time_to_live_seconds`.
     """
 
     stagger_seconds: float = 0.5
@@ -70,7 +69,7 @@ class Pace(NamedTuple):
 
 @dataclass(eq=False)
 class _Inquiry:
-    """The state of asking one peer. A peer that joins again gets a new one."""
+    """The state of the requests to one peer. A peer that joins again gets a new one."""
 
     is_running: bool = False
     is_repeat_wanted: bool = False
@@ -130,9 +129,9 @@ class Discovery:
                 return
 
     async def wait_for_first_answers(self, wait_seconds: float, *only: str) -> None:
-        """Wait for peers that never answered, each at most once; ask those with outdated answers again.
+        """Wait for peers that never answered, each at most once; ask again where answers are outdated.
 
-        Waits for all peers that are asked automatically, or for those named in `only`, which are asked if necessary.
+        Waits for all automatically asked peers, or for those in `only`, which are asked if necessary.
         """
         for name in only:
             if name not in self._inquiries:
@@ -180,14 +179,14 @@ class Discovery:
         return resources + templates
 
     def with_resources(self) -> tuple[str, ...]:
-        """Return the peers known to have resources that we may ask for, by name."""
+        """Return the peers with known resources that we may request, by name."""
         hinted = {name for name, inquiry in self._inquiries.items() if "resources" in inquiry.other_lists}
         known, may_ask = sorted(self._peers), self._mcp.may_ask_with_any_arguments
         having = (name for name in known if name in hinted or self._peers[name].resources)
         return tuple(name for name in having if may_ask(PeerCall(name, "resources/read", {})))
 
     def _follow(self, peer: str, event: object) -> None:
-        """Forget a leaving peer; ask a joining one."""
+        """Forget a peer that left; ask a peer that joined for its tools."""
         if event == "join" and peer in self._peers and self.is_on:
             self._forget(peer)
             self._start(peer)
@@ -195,7 +194,7 @@ class Discovery:
             self._forget(peer)
 
     def _ask_after_welcome(self) -> None:
-        """Ask new peers, and peers that new capabilities of a welcome allow us to ask."""
+        """Ask new peers, and peers that a welcome's new capabilities allow us to ask."""
         for name in set(self._inquiries) - set(self._peers):
             self._forget(name)
         for name in self._peers if self.is_on else ():
@@ -205,7 +204,7 @@ class Discovery:
                 self._start(name)
 
     def _list_changed(self, name: str, changed: str) -> None:
-        """Ask again for tools; for another list only if it was asked for before."""
+        """Ask for tools again. Ask for another list only if it was requested before."""
         peer, inquiry = self._peers.get(name), self._inquiries.get(name)
         if peer is None or not (self.is_on or inquiry is not None):
             return
@@ -281,7 +280,7 @@ class Discovery:
         self._store_tools(name, inquiry, await self.fetch(name, "tools"))
 
     async def _ask_for_other_list(self, peer: str, name: str) -> None:
-        """Ask for a list that many peers do not have; a missing answer is not a failure."""
+        """Ask for a list that many peers lack; a missing answer is no failure."""
         try:
             if name == "resources":
                 await self.resources(peer)
@@ -330,7 +329,7 @@ class Discovery:
 
 
 class ObservedListings:
-    """Finds lists of tools that peers send to other participants. A list of several pages is not used."""
+    """Finds lists of tools that peers send to other participants. Ignores lists of several pages."""
 
     def __init__(self) -> None:
         self._asked: FairDict[str, tuple[str, str | None]] = FairDict(MAX_OBSERVED_REQUESTS, lambda _, one: one[0])

@@ -1,7 +1,6 @@
-"""Passes everything that arrives to the parts of a participant that follow it, in a fixed order.
+"""Passes all arrivals to the parts of a participant, in a fixed order.
 
-Owns the order, the reading of the welcome, and that nothing a peer sends ends the connection. Does not know what the
-parts do with an envelope.
+Owns the order and the reading of the welcome, and keeps the connection open whatever a peer sends.
 """
 
 import logging
@@ -52,7 +51,7 @@ The known peers are up to date already. It returns at once; work that waits runs
 class Hooks:
     """The methods that subclasses of a participant override; called after its parts and before its event handlers.
 
-    `Participant.use_hooks` replaces them by those of another object.
+    `Participant.use_hooks` replaces them with another object's.
     """
 
     async def before_join(self) -> None:
@@ -68,7 +67,7 @@ class Hooks:
         """Hook: an envelope arrived. Called in order of arrival; must return soon."""
 
     async def receive_past(self, envelope: Envelope) -> None:
-        """Hook: an envelope arrived that was sent before we first joined; nothing else handles it."""
+        """Hook: an envelope from before our first join arrived; only this hook handles it."""
 
     receive_frame: Callable[[StreamFrame], Awaitable[object]] | None = None
     """Hook: a stream frame arrived."""
@@ -117,7 +116,7 @@ class Dispatcher:
             self._followers[kind].append(receive)
 
     async def dispatch(self, message: Envelope | StreamFrame | StreamGap) -> None:
-        """Handle one envelope, frame or gap. Logs every failure but an unreadable first welcome, which it raises."""
+        """Handle one envelope, frame or gap. Logs failures; raises only for an unreadable first welcome."""
         try:
             if isinstance(message, StreamFrame):
                 if self._answers.exchanges:
@@ -154,7 +153,7 @@ class Dispatcher:
             events.emit(envelope, found)
 
     async def _receive_from_gateway(self, envelope: Envelope, changes: PeerChanges) -> PeerChanges:
-        """Read a welcome or a receipt. Returns the changes with the gap that it reports."""
+        """Read a welcome or a receipt. Returns the changes and the gap in it."""
         gap = history_gap_in(envelope)
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
             if gap is not None and not self._is_missed(gap):
@@ -165,7 +164,7 @@ class Dispatcher:
         return changes if gap is None else changes._replace(gap=gap)
 
     def _is_missed(self, gap: HistoryGap) -> bool:
-        """Return whether we missed envelopes that are no longer in the history, by a welcome."""
+        """Return whether a welcome shows that we missed envelopes which the history no longer has."""
         session = self._messenger.session
         if session.client.joins == self._joins_seen:
             return False  # nothing was missed since the welcome before this one, on the same connection

@@ -1,8 +1,7 @@
 """The events of a space, and the handlers of a program that receive them.
 
-Owns the event classes, how they are read from envelopes, which proposals are still undecided, who subscribed to what,
-and that handlers run one after the other in a separate task; a plain function runs in a thread, as plain tools do. A
-handler that fails is logged and stops nothing else. Does not know what others learn of a failure.
+Owns the event classes, their creation from envelopes, the undecided proposals, and the subscriptions. Runs handlers one
+by one in a separate task, and plain functions in a thread, as with tools. Logs a failed handler and continues.
 """
 
 import logging
@@ -62,11 +61,11 @@ class ChatReceived(SpaceEvent):
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers another envelope. Two programs that answer each other's answers never stop."""
+        """Whether it answers another envelope. Do not answer answers: two programs would never stop."""
         return bool(self.envelope.correlation_ids)
 
     async def reply(self, text: str) -> Envelope:
-        """Send a chat to the sender that refers to this one. Raises `NotPermitted` and `NotConnected`."""
+        """Answer the sender with a chat that refers to this one. Raises `NotPermitted` and `NotConnected`."""
         return await self._messenger.send(
             kinds.CHAT, {"text": text}, to=self.sender, correlation_id=(self.envelope.id,)
         )
@@ -136,9 +135,9 @@ class ProposalMade(SpaceEvent):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be fulfilled: it is undecided, or only others rejected it.
+        """Whether it can still be fulfilled: it is undecided, or only others rejected it.
 
-        Check again before you fulfil it: a person's decision takes time.
+        Check this again before you fulfil it, because a person's decision takes time.
         """
         return self in self._open
 
@@ -162,7 +161,7 @@ class ProposalMade(SpaceEvent):
         return f"'{self.sender}' proposes {call}{f' with {arguments}' if arguments else ''}"
 
     async def fulfil(self, arguments: Mapping[str, Any] | None = None) -> Envelope:
-        """Send the request; the proposer receives its answer. `arguments` replace those that were proposed.
+        """Send the request; the proposer receives its answer. `arguments` replace the proposed ones.
 
         Raises `NotPermitted` and `NotConnected`.
         """
@@ -183,8 +182,8 @@ class ProposalMade(SpaceEvent):
 class ProposalClosed(SpaceEvent):
     """A proposal no longer needs a decision.
 
-    `how` is `fulfilled` (`by` a participant), `rejected` (`by` us, or by anyone if the proposer asked for itself; with
-    the `reason`), `withdrawn` by its proposer, or `left` if the proposer left and did not return soon.
+    `how` is `fulfilled` (`by` a participant), `rejected` (with the `reason`; `by` us, or by anyone for the proposer's
+    own call), `withdrawn` by its proposer, or `left` if the proposer left and did not return soon.
     """
 
     proposal: ProposalMade
@@ -203,7 +202,7 @@ class ProposalRejected(SpaceEvent):
 
 
 class OpenProposals:
-    """The proposals of other participants that `me` may still decide."""
+    """Other participants' proposals that `me` may still decide."""
 
     def __init__(self, me: str) -> None:
         self.me = me
@@ -220,7 +219,7 @@ class OpenProposals:
         return iter(tuple(self._by_id.values()))
 
     def find(self, proposal: ProposalMade | str) -> ProposalMade:
-        """Return a proposal, given itself or by its id. Raises `ConfigError` if no open one has this id."""
+        """Return a proposal, given as an object or an id. Raises `ConfigError` if no open one has this id."""
         found = self._by_id.get(proposal) if isinstance(proposal, str) else proposal
         if found is None:
             listed = ", ".join(self._by_id) or "none"
@@ -228,7 +227,7 @@ class OpenProposals:
         return found
 
     def is_same(self, envelope: Envelope) -> bool:
-        """Return whether an envelope is a proposal that is followed already; ids alone may repeat."""
+        """Return whether an envelope is an already known proposal; ids alone may repeat."""
         known = self._by_id.get(envelope.id)
         return known is not None and (known.sender, known.envelope.ts) == (envelope.sender, envelope.ts)
 
@@ -237,10 +236,10 @@ class OpenProposals:
         self._by_id[proposal.envelope.id] = proposal
 
     def decided_by(self, envelope: Envelope, how: HowClosed) -> Iterator[ProposalClosed | ProposalRejected]:
-        """Close the proposals decided by an envelope, and yield rejections that leave one open.
+        """Close the proposals that an envelope decides, and yield rejections that leave a proposal open.
 
-        Its proposer withdraws a proposal, or the gateway for a proposer that stays away. A request to its peers for the
-        same call fulfils it, and so does their answer.
+        A proposal is withdrawn by its proposer, or by the gateway if the proposer stays away. A request to its peers
+        for the same call, or their answer, fulfils it.
         """
         by, reason = envelope.sender, str(envelope.body.get("reason") or "")
         for name in envelope.correlation_ids:
@@ -257,7 +256,7 @@ class OpenProposals:
                 yield ProposalClosed(self._by_id.pop(name), how, by, reason)
 
     def closed_by_welcome(self, welcome: Envelope, present: Container[str]) -> Iterator[ProposalClosed]:
-        """Close the proposals of absent participants that a welcome does not list; their withdrawal never arrived."""
+        """Close absent participants' proposals that a welcome no longer lists, because we missed their withdrawal."""
         listed = proposal_ids_in(welcome.body)
         for name, proposal in tuple(self._by_id.items()):
             if name not in listed and proposal.sender not in present:
@@ -297,7 +296,7 @@ Emitted = tuple[Envelope | None, tuple[object, ...]]
 
 
 class Listeners:
-    """All handlers of one participant, which `run` calls. Events before and after it are dropped."""
+    """All handlers of one participant. `run` calls them; events before and after it are dropped."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
@@ -309,9 +308,9 @@ class Listeners:
         self.on_handled: Handled = lambda envelope, outcomes: None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
-        """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
+        """Call `handler` for every event of a class, or every envelope of a kind (None: any kind). Returns `handler`.
 
-        `arguments` chooses what it is called with (default: the event or the envelope itself).
+        `arguments` returns its arguments (default: the event or the envelope).
         """
         self.wanted = None
         if isinstance(what, type):
@@ -321,7 +320,7 @@ class Listeners:
         return handler
 
     def emit(self, envelope: Envelope | None, *events: object, size_bytes: int = 0) -> None:
-        """Queue an envelope of this size and its events; the handlers of the envelope come first."""
+        """Queue an envelope of this size and its events; handlers of the envelope run first."""
         if self._queue is None:
             return
         if envelope is None:
@@ -389,7 +388,7 @@ class EventEmitter:
         self.listeners.emit(envelope, *events, size_bytes=size_bytes)
 
     def receive_gap(self, gap: StreamGap) -> None:
-        """Emit the loss of frames of a stream, at its place among the envelopes."""
+        """Emit a loss of stream frames, in its order among the envelopes."""
         self.listeners.emit(None, gap)
 
     def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
@@ -421,7 +420,7 @@ class EventEmitter:
                 yield PeerLevelChanged(changes.reported, changes.context_before)
 
     def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
-        """Yield a proposal of another participant, once: a welcome lists it, and missed envelopes bring it again."""
+        """Yield another participant's proposal once: it may arrive both in a welcome and as a missed envelope."""
         if envelope.sender == self._messenger.id or self.proposals.is_same(envelope):
             return
         arguments = arguments_of(envelope.body)

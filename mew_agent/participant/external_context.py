@@ -1,8 +1,7 @@
-"""The context of a participant with its conversation outside of this package: reported figures, and handlers.
+"""The context of a participant whose conversation is outside this package: reported figures, and handlers.
 
-Owns which reports are accepted, what is known while a compaction runs and after it, and the reasons to refuse controls:
-those without a handler, and those for a history that is kept here. Does not know where the figures come from, and
-sends nothing.
+Owns the checks of reports, the known figures during and after a compaction, and the refusals of controls: those without
+a handler, and those for a history kept here. Sends nothing.
 """
 
 import logging
@@ -81,7 +80,7 @@ class Figures:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InvalidReport` with the wrong argument, for figures that no call can have."""
+        """Raise `InvalidReport` naming the wrong argument, for impossible figures."""
         for name, least in (("tokens", 1), ("window", 1), ("messages", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
@@ -124,7 +123,7 @@ def _time(at: str) -> datetime:
 
 
 class ExternalContext(Controllable):
-    """The context of a participant that is no `Agent`. Before the first report it has no figures."""
+    """The context of a participant that is not an `Agent`. Before the first report it has no figures."""
 
     def __init__(self) -> None:
         self.on_compact: CompactHandler | None = None
@@ -202,7 +201,7 @@ class ExternalContext(Controllable):
         messages: int | None = None,
         model: str | None = None,
     ) -> None:
-        """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`.
+        """Replace the figures. The first report after a compaction completes `last_compaction`. Raises `InvalidReport`.
 
         `usage` is a usage object as `usage_from` reads it. A sum over several calls is `provisional`.
         """
@@ -227,7 +226,7 @@ class ExternalContext(Controllable):
         messages: int | None,
         model: str | None,
     ) -> Figures:
-        """Return the arguments of `report`, completed from the report before. Raises `InvalidReport`."""
+        """Return the arguments of `report`, completed from the previous report. Raises `InvalidReport`."""
         previous = self.figures
         if window is None:
             window = self._known_window
@@ -246,7 +245,7 @@ class ExternalContext(Controllable):
 
     @property
     def _known_window(self) -> int | None:
-        """The window of the last report; before the first one, the window that is configured."""
+        """The window of the last report; before the first one, the configured window."""
         return self.window if self.figures is None else self.figures.window
 
     def _measure_last_compaction(self, tokens: int) -> None:
@@ -264,9 +263,9 @@ class ExternalContext(Controllable):
             self._judge_compaction(progressed=last.tokens_before is None or tokens < last.tokens_before)
 
     def restart_after(self, last: PeerContext | None) -> bool:
-        """Continue after an earlier process of this participant with this last context; None without one.
+        """Continue with the last context of an earlier process (None without one).
 
-        Returns whether there is something to announce: that the size is not known, with the earlier figure.
+        Returns whether to announce that the size is unknown, with the earlier figure.
         """
         if self.figures is None and self._last_reported is None and last is not None and last.report is not None:
             self._last_reported = last.report.last_reported
@@ -278,13 +277,13 @@ class ExternalContext(Controllable):
         return self.figures is None and self._unknown is not None
 
     def note_size(self, tokens: int) -> None:
-        """Note a size that is no report, such as one in the middle of a turn. It shows whether a compaction helped."""
+        """Note an unreported size, such as one in the middle of a turn. It shows whether a compaction helped."""
         if not self.compacting.is_running:
             self._smallest = min(tokens, self._smallest or tokens)
             self._largest = max(tokens, self._largest or tokens)
 
     def _judge_by_growth(self) -> None:
-        """Judge the last compaction by how much the context has grown since it."""
+        """Judge the last compaction by the context's growth since then."""
         window = self.figures.window if self.figures is not None else None
         grown = (self._largest or 0) - (self._smallest or 0)
         self._judge_compaction(progressed=grown * 100 > GROWTH_PERCENT * (window or 0))
@@ -299,7 +298,7 @@ class ExternalContext(Controllable):
         return self._levels.is_stalled
 
     def forget_figures(self, reason: UnknownReason) -> None:
-        """Treat the size as unknown from now on, until the next report."""
+        """Treat the size as unknown until the next report."""
         self._unknown = reason
         self._revision += 1
         if reason in ("compacted", "cleared"):
@@ -307,7 +306,7 @@ class ExternalContext(Controllable):
 
     @property
     def known(self) -> Figures | None:
-        """The figures that hold now; None while the size is not known."""
+        """The valid figures; None while the size is unknown."""
         return None if self._unknown is not None or self.compacting.is_running else self.figures
 
     def _compaction_ended(self, trigger: str, reason: str | None, done: CompactDone) -> None:
@@ -351,7 +350,7 @@ class ExternalContext(Controllable):
         return ControlImpossible(self.refuses_with or (NO_CONTEXT if self._report() is None else KEPT_ELSEWHERE))
 
     def _known(self, handler: Handler | None) -> Handler:
-        """Return a handler of the program. Raises `ControlImpossible` if there is none."""
+        """Return the program's handler. Raises `ControlImpossible` without one."""
         if handler is None:
             raise ControlImpossible(self.refuses_with or "not_supported")
         return handler
@@ -411,7 +410,7 @@ class ExternalContext(Controllable):
     # -- compactions at a percentage ---------------------------------------------------------------------
 
     def _full_figures(self) -> Figures | None:
-        """Return the figures if a compaction is due: the context is full, and has grown since the last one."""
+        """Return the figures if a compaction is due: the context is full and has grown since the last compaction."""
         known, percent = self.known, self.compact_at_percent
         if percent is None or known is None or known.window is None or not self.shows_level or self.is_stalled:
             return None
@@ -422,7 +421,7 @@ class ExternalContext(Controllable):
         return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
 
     async def compact_if_full(self) -> None:
-        """Compact if it is due, after a turn. While too many other agents compact, it is postponed."""
+        """Compact after a turn, if due. Postpone it while too many other agents compact."""
         # A late figure and the end of its turn ask at once; the second must see what the first has done.
         async with self._one_check:
             if self._full_figures() is None or not await self.compacting.may_begin():
@@ -450,7 +449,7 @@ class ExternalContext(Controllable):
         return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
 
     def _lasting_keys(self) -> dict[str, Any]:
-        """Return the keys of a report that need no figures."""
+        """Return the report keys that need no figures."""
         return {
             "measure": self.measure,
             "mode": self.mode,
@@ -466,7 +465,7 @@ class ExternalContext(Controllable):
         }
 
     def _keys_of(self, figures: Figures) -> dict[str, Any]:
-        """Return the keys of a report that hold only while the figures do."""
+        """Return the report keys that are valid only with the figures."""
         keys: dict[str, Any] = {}
         if (usage := figures.usage) is not None:
             keys["prompt_tokens"], keys["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens

@@ -1,6 +1,6 @@
-"""Asks an agent whether a text fits into its context: the question, its answer, and the agent's last report.
+"""The question whether a text fits into an agent's context, and its answer.
 
-Measures the text for the question. Without an answer, reads what the last report says. Sends nothing.
+Measures the text for the question. Without an answer, uses the agent's last report. Sends nothing.
 """
 
 from typing import NamedTuple, Self
@@ -14,7 +14,7 @@ from mew_agent.tokens.projection import NO_UNITS, Calibration, Units, features
 
 
 class FitRequest(NamedTuple):
-    """The question about one text, or about `tokens` that the asker gives."""
+    """The question about one text, or about a given number of `tokens`."""
 
     units: Units
     tokens: int | None = None
@@ -31,7 +31,7 @@ class FitRequest(NamedTuple):
         return RequestStatus(fields=("tokens", "max_tokens"), fit=FitQuestion(tokens=self.tokens, features=counts))
 
     def answer_in(self, status: Status) -> Fit | None:
-        """Return the agent's answer; None if it gives none, as agents of other projects."""
+        """Return the agent's answer; None without one, as from agents of other projects."""
         return read_or_none(Fit, (status.model_extra or {}).get("fit"))
 
     def by_report(self, status: Status | None, *, as_of: str | None, outdated: Outdated | None) -> Fit:

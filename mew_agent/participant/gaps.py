@@ -10,26 +10,26 @@ GapReason = Literal["history_gone", "other_epoch", "not_supported", "handlers_to
 
 
 class SpaceEvent:
-    """Something happened in the space. The base of all events; a handler of it gets every one of them."""
+    """The base of all events of a space; a handler of it receives every event."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost(SpaceEvent):
-    """The connection to the gateway broke, and is being restored. A `system/welcome` follows once it is back."""
+    """The connection to the gateway was lost and is being restored. A `system/welcome` follows."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryGap(SpaceEvent):
-    """Envelopes were missed, and are no longer available.
+    """Envelopes were missed and are no longer available.
 
-    They lie between the positions `after` and `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
-    is `history_gone` (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history),
-    `not_supported` (the gateway keeps none, so anything may be missing while the connection was lost) or
-    `handlers_too_slow` (this program's event handlers did not keep up; its other parts got everything).
+    They lie between the positions `after` and `before`, if known (`<epoch>-<sequence>`). `reason` is `history_gone`
+    (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history), `not_supported`
+    (the gateway keeps none, so anything may be missing while the connection was lost) or `handlers_too_slow` (this
+    program's event handlers did not keep up; its other parts got everything).
     """
 
     reason: GapReason
@@ -41,7 +41,7 @@ class HistoryGap(SpaceEvent):
 class StreamGap(SpaceEvent):
     """Frames of a stream were missed; they are sent at most once.
 
-    `missed` is how many; None if the number is unknown, because the gateway restarted.
+    `missed` is their number; None if unknown, because the gateway restarted.
     """
 
     stream_id: str

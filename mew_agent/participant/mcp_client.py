@@ -1,10 +1,10 @@
 """Sends MCP requests to peers, or proposes them for another participant to send if our capabilities do not cover them.
 
-Owns the path of a request or proposal to its result: who may fulfil, reject and answer a proposal, and that a request
-is cancelled or a proposal withdrawn when its caller stops waiting. Does not know what peers offer; see `discovery`.
+Owns the path from a request or proposal to its result: the rules of fulfilling, rejecting and answering, and the
+cancellation or withdrawal when the caller stops waiting. `discovery` knows the offers of peers.
 
-Any participant can send an envelope that refers to a proposal, so a reference alone proves nothing. A fulfilment counts
-only if it asks for the proposed call and addresses the proposed peer, and only that peer's response is the result.
+Any participant can refer to a proposal, so a reference alone proves nothing. A fulfilment must request the proposed
+call from the proposed peer, and only that peer's response is the result.
 """
 
 import json
@@ -44,10 +44,10 @@ CHOSEN_BY_CALLER: Final = ("arguments", "uri")
 
 
 class Timeouts(NamedTuple):
-    """How long to wait for a peer, in seconds.
+    """The waiting times for a peer, in seconds.
 
-    `answer_seconds` counts from when the peer has the request, `decision_seconds` until a proposal is fulfilled; it is
-    longer because people decide.
+    `answer_seconds` begins when the peer has the request. `decision_seconds`, for a proposal, is longer because people
+    decide.
     """
 
     answer_seconds: float = 60.0
@@ -55,7 +55,7 @@ class Timeouts(NamedTuple):
 
 
 class PeerCall(NamedTuple):
-    """An MCP request to a peer, before it is sent or proposed. Its envelope refers to `made_for`, if given."""
+    """An MCP request to a peer, before it is sent or proposed. Its envelope refers to the ids in `made_for`."""
 
     peer: str
     method: str
@@ -74,7 +74,7 @@ class PeerCall(NamedTuple):
 
 
 class PendingProposal(PendingRequest):
-    """A proposal that waits until it is fulfilled (by `fulfillers`, if given), and then for the answer."""
+    """A proposal that waits for its fulfilment (by `fulfillers`, if given), and then for the answer."""
 
     def __init__(self, sent: Envelope, peer: str, fulfillers: Collection[str] | None = None) -> None:
         super().__init__(sent, peer, kinds.MCP_RESPONSE)
@@ -83,7 +83,7 @@ class PendingProposal(PendingRequest):
         self._fulfillers = fulfillers
 
     def may_be_decided_by(self, participant: str) -> bool:
-        """Return whether its proposer accepts a decision of this participant."""
+        """Return whether the proposer accepts this participant's decision."""
         return self._fulfillers is None or participant in self._fulfillers
 
     def is_fulfilled_by(self, envelope: Envelope) -> bool:
@@ -98,14 +98,16 @@ class PendingProposal(PendingRequest):
 
     @property
     def needs_withdrawal(self) -> bool:
-        """Whether a participant may still be deciding: it was not fulfilled, answered or refused.
+        """Whether the proposal is still open: not fulfilled, answered or refused.
 
-        We give up at the first rejection, but others could still fulfil the proposal.
+        We give up at the first rejection, although others could still fulfil it.
         """
         return not self.is_fulfilled and self.reply is None
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
+        """See `PendingRequest.receive`. Also follows the id of the fulfilling request, because the answer may refer to
+        it.
+        """
         if self._may_decide(envelope) and self.is_fulfilled_by(envelope):
             self.decision = envelope
             self.decided.set()
@@ -122,7 +124,7 @@ class PendingProposal(PendingRequest):
 
 
 class ApprovalProposal(PendingProposal):
-    """A proposal to ourselves. It is over when any participant decides."""
+    """A proposal to ourselves. Any participant's decision ends it."""
 
     @property
     def needs_withdrawal(self) -> bool:
@@ -141,7 +143,7 @@ class ApprovalProposal(PendingProposal):
 class McpClient:
     """The MCP requests of one participant to its peers.
 
-    `waits_changed` is called when a proposal begins or ceases to wait for a decision.
+    `waits_changed` is called when a proposal starts or stops waiting for a decision.
     """
 
     def __init__(self, messenger: Messenger, timeouts: Timeouts, waits_changed: Callable[[], None]) -> None:
@@ -155,11 +157,11 @@ class McpClient:
 
     @property
     def waits(self) -> tuple[Waiting, ...]:
-        """The proposals that wait for a decision, as a report shows them."""
+        """The undecided proposals, in the form of a report."""
         return tuple(self._wait_for(proposal) for proposal in self._undecided.values())
 
     def may_request(self, call: PeerCall) -> bool:
-        """Return whether we may send such a request ourselves."""
+        """Return whether we may send such a request directly."""
         return self._messenger.may_send(kinds.MCP_REQUEST, call.payload, (call.peer,))
 
     def may_propose(self, call: PeerCall) -> bool:
@@ -167,9 +169,9 @@ class McpClient:
         return self._messenger.may_send(kinds.MCP_PROPOSAL, call.payload, (call.peer,))
 
     def may_ask_with_any_arguments(self, call: PeerCall) -> bool:
-        """Return whether there are arguments, beyond its `params`, with which we may send or propose such a request.
+        """Return whether we may send or propose such a request with some arguments in addition to its `params`.
 
-        Before a model has chosen the arguments of a call, a capability for certain arguments covers no draft of it.
+        Before a model has chosen arguments, a capability for certain arguments covers no draft of the call.
         """
         held = self._messenger.capabilities
         if self._relaxed is None or self._relaxed[0] is not held:
@@ -207,10 +209,11 @@ class McpClient:
     async def propose_to_self(
         self, params: Mapping[str, Any], approvers: Collection[str], timeout_seconds: float
     ) -> Envelope | None:
-        """Propose a tool call to ourselves, and wait for the request or the rejection that decides about it.
+        """Propose a tool call to ourselves, and wait for the request or rejection that decides it.
 
-        Returns None if there is none in time; then, and if the caller is cancelled, the proposal is withdrawn. Anyone
-        may decide, so check the sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if it cannot be made.
+        Returns None without a timely decision. Then, or if the caller is cancelled, the proposal is withdrawn. Anyone
+        may decide, so check the sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if the proposal cannot be
+        made.
         """
         me = self._messenger.id
         draft = self._draft(kinds.MCP_PROPOSAL, PeerCall(me, "tools/call", params))
@@ -222,24 +225,24 @@ class McpClient:
             return proposal.decision
 
     def decision_before(self, request: Envelope) -> Envelope | None:
-        """Return the decision about our own proposal that a request refers to: perhaps this request."""
+        """Return the decision about our own proposal to which a request refers; it may be this request."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return next((one.decision for one in known if one is not None), None)
 
     def is_as_proposed(self, request: Envelope) -> bool:
-        """Return whether a request makes the call of our proposal to ourselves, to which it refers, unchanged."""
+        """Return whether a request repeats, unchanged, the call of our proposal to ourselves."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return any(repeats(request.body, one.sent.body) for one in known if one is not None)
 
     def fail_closed_proposals(self, still_open: Collection[str]) -> None:
-        """Fail our proposals to ourselves that the gateway closed while our connection was lost."""
+        """Fail our proposals to ourselves that the gateway closed during a lost connection."""
         for name, proposal in tuple(self._undecided.items()):
             if isinstance(proposal, ApprovalProposal) and proposal.is_echoed and name not in still_open:
                 proposal.complete(failure=AnswerLost(proposal.peer, proposal.sent.kind))
 
     @asynccontextmanager
     async def _decided(self, proposal: PendingProposal, wait_seconds: float) -> AsyncIterator[None]:
-        """Send a proposal and wait for its decision. At the end of the block it is withdrawn if it still needs that."""
+        """Send a proposal and wait for its decision. Withdraw it at the end of the block if necessary."""
         reason = "no_longer_needed"
         async with self._messenger.sent_request(proposal):
             try:

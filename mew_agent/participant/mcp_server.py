@@ -1,7 +1,7 @@
 """Answers the MCP requests of peers from the participant's offers.
 
-Owns the JSON-RPC shape of answers, which requests are in progress so that their senders can cancel them, and when peers
-are notified that a list changed. Does not know what is offered; that is `Offers`.
+Owns the JSON-RPC form of answers, the running requests and their cancellation, and the notifications of changed lists.
+`Offers` has the offers.
 """
 
 import logging
@@ -69,7 +69,7 @@ class McpServer:
             self._cancel(envelope)
 
     async def respond(self, request: Envelope) -> None:
-        """Work on a request and send the response, unless its sender cancels it."""
+        """Carry out a request and send the response, unless its sender cancels it."""
         payload = await self.response_to(request)
         if payload is None:
             return
@@ -80,7 +80,7 @@ class McpServer:
             await send(_error(payload.get("id"), RequestFailed(INTERNAL_ERROR, f"the result cannot be sent: {error}")))
 
     async def response_to(self, request: Envelope) -> dict[str, Any] | None:
-        """Return the payload of the response, also of a failed request; None if it was cancelled."""
+        """Return the response's payload, even for a failed request; None for a cancelled one."""
         payload: dict[str, Any] | None = None
         # A plain function cannot be stopped in its thread; the result of a cancelled one is dropped.
         with anyio.CancelScope() as scope:
@@ -119,7 +119,7 @@ class McpServer:
         return {"jsonrpc": "2.0", **_id(request.id), "result": result}
 
     def _cancel(self, notification: Envelope) -> None:
-        """Stop the request that a notification cancels; it refers to the envelope, or its `requestId` names it."""
+        """Stop the request that a notification cancels, by correlation or by `requestId`."""
         named = value_at(notification.body, "params", "requestId")
         for scope, request in tuple(self._in_progress.items()):
             if notification.correlation_ids:

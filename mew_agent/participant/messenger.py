@@ -1,8 +1,8 @@
 """Sends the envelopes of a participant, and waits for their answers.
 
-Owns what all parts of a participant share: its id, its peers, its capabilities and its pending requests; that nothing
-is sent that the capabilities do not cover, or that has to wait during a pause; which envelope answers which request,
-and when none can come; and what an answer to `participant/compact` looks like. Does not know what other payloads mean.
+Owns the state that all parts of a participant share: id, peers, capabilities and pending requests. Checks capabilities
+and pauses before sending, matches answers with requests, detects when no answer can come, and reads the answers to
+`participant/compact`. Does not interpret other payloads.
 """
 
 import logging
@@ -59,7 +59,7 @@ Answer = TypeVar("Answer", bound=Payload)
 class PendingRequest:
     """An envelope to `peer` that waits for an envelope of kind `answer_kind`.
 
-    `done` is set when `reply` (perhaps the gateway's refusal) or `failure` is there; the first one counts.
+    `done` is set with `reply` (perhaps the gateway's refusal) or `failure`, whichever comes first.
     """
 
     sent: Envelope
@@ -77,9 +77,9 @@ class PendingRequest:
     """Set when the request is done; for a proposal already when it is decided about."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """Check an envelope that refers to this request: only the peer answers it, and both may refuse it.
+        """Check an envelope that refers to this request: only the peer can answer it; peer and gateway can refuse it.
 
-        Returns the id of an envelope whose answers also belong to this request, None if there is none.
+        Returns the id of another envelope whose answers belong to this request, or None.
         """
         if (envelope.kind == self.answer_kind and envelope.sender == self.peer) or is_refusal(envelope):
             self.complete(reply=envelope)
@@ -88,7 +88,7 @@ class PendingRequest:
         return None
 
     def reply_or_raise(self, waited_seconds: float, detail: str = "") -> Envelope:
-        """Return the answer. Raises the `PeerError` that says why there is none after `waited_seconds`."""
+        """Return the answer. Raises a `PeerError` if there is none after `waited_seconds`."""
         if self.failure is not None:
             raise self.failure
         if self.reply is None:
@@ -99,7 +99,7 @@ class PendingRequest:
         return self.reply
 
     def complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
-        """Record the answer, or why there is none, unless that is known already."""
+        """Record the answer, or the reason for its absence, unless one is recorded."""
         if not self.done.is_set():
             self.reply, self.failure = reply, failure
             self.done.set()
@@ -113,7 +113,7 @@ class CompactionRequest(PendingRequest):
         super().__init__(sent, peer, kinds.PARTICIPANT_COMPACT_DONE)
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. An outcome comes before the final status, so it counts if there is one."""
+        """See `PendingRequest.receive`. An outcome precedes the final status, and takes precedence."""
         if (
             envelope.sender == self.peer
             and envelope.kind == kinds.PARTICIPANT_STATUS
@@ -131,10 +131,10 @@ class CompactionRequest(PendingRequest):
 
 
 class ControlRequest(PendingRequest):
-    """A control; a peer that does not carry it out refuses it in a status."""
+    """A control; a peer refuses it with a status."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. A status about the begin of the work is no answer."""
+        """See `PendingRequest.receive`. A status about the start of the work is no answer."""
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
         if is_status and envelope.body.get("status") in ("compacting", "forgetting"):
             return None
@@ -144,7 +144,7 @@ class ControlRequest(PendingRequest):
 
 
 class RevocationRequest(PendingRequest):
-    """A `capability/revoke`, done when it comes back. The gateway lists the ended rights before."""
+    """A `capability/revoke`, complete when it returns to us. The gateway lists the ended rights before that."""
 
     def __init__(self, sent: Envelope) -> None:
         super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE, is_done_once_echoed=True)
@@ -201,7 +201,7 @@ class PendingRequests:
                 request.complete(failure=AnswerLost(request.peer, request.sent.kind))
 
     def fail_absent(self, present: Collection[str], requests: Collection[PendingRequest]) -> None:
-        """Fail the open ones of `requests` to peers that are not `present`."""
+        """Fail open `requests` to peers that are not `present`."""
         for request in self._open():
             if request in requests and request.peer not in present:
                 request.complete(failure=PeerAbsent(request.peer, had_been_asked=True))
@@ -215,7 +215,7 @@ class PendingRequests:
 
 
 def is_refusal(envelope: Envelope) -> bool:
-    """Return whether this is the gateway's refusal to relay the envelope that it refers to."""
+    """Return whether this is the gateway's refusal to relay the correlated envelope."""
     return envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in GATEWAY_IDS
 
 
@@ -282,7 +282,7 @@ class SpaceSession:
             raise self._failure
 
     async def run_until_ended(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run the main work of a program until the connection ends for good. `run_forever` raises its failure."""
+        """Run a program's main work until the connection ends for good. `run_forever` raises its failure."""
         async with anyio.create_task_group() as tasks:
 
             async def end_with_connection() -> None:
@@ -313,8 +313,8 @@ class SpaceSession:
     def log_failure(self, error: Exception, what: str = "", *, traceback: bool = False) -> None:
         """Log a failure of background work, named by `what`.
 
-        At the end of a session envelopes in flight stay unconfirmed and peers stay silent. That is logged for debugging
-        only: a program that ends does not wait for its background work.
+        At the end of a session, envelopes in flight stay unconfirmed and peers stay silent. Such failures are only
+        logged at debug level: an ending program does not wait for background work.
         """
         is_expected = self.client.is_ending and isinstance(error, GatewayError | PeerError)
         text = f"{what}: {error}" if what else str(error)
@@ -340,7 +340,7 @@ MAX_ANSWERED: Final = 1_000
 
 
 class Messenger:
-    """The shared state of a participant's parts, and their sending."""
+    """The shared state of a participant's parts, and the sender of their envelopes."""
 
     def __init__(self, id: str, session: SpaceSession) -> None:  # noqa: A002 - the wire's word
         self.id = id
@@ -365,7 +365,7 @@ class Messenger:
         self._resumed.set()
 
     async def until_active(self) -> None:
-        """Wait until not paused: until the pause times out or a participant sends a resume."""
+        """Wait until the pause times out or a participant sends a resume."""
         while self.is_paused:  # a new pause may begin before this task runs again
             await self._resumed.wait()
 
@@ -379,7 +379,7 @@ class Messenger:
         context: str | None = None,
         id: str | None = None,  # noqa: A002 - the wire's word
     ) -> Envelope:
-        """Return an envelope from us, not sent; without `id` it gets a new one."""
+        """Return an unsent envelope from us, with this `id` or a new one."""
         return Envelope.write(
             kind,
             id=id or str(uuid4()),
@@ -437,9 +437,10 @@ class Messenger:
     async def refuse_chat(
         self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None, **sending: Any
     ) -> None:
-        """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`.
+        """Refuse to answer a chat, with a reason for its sender; `code` and `fit` as in `Acknowledge`.
 
-        Without the right to acknowledge, it is a chat, whose `failure` has the code. `sending` are arguments of `send`.
+        Without the capability to acknowledge, send a chat with the code in `failure`. `sending` are arguments of
+        `send`.
         """
         about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,), **sending}
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
@@ -453,7 +454,7 @@ class Messenger:
             await self.send(kinds.CHAT, Chat(text=text, needs_reply=False, failure=failure), **about)
 
     async def answer_to(self, request: PendingRequest, timeout_seconds: float) -> Envelope:
-        """Send a request and return its answer. Raises the errors of `sent_request` and of `reply_or_raise`."""
+        """Send a request and return its answer. Raises the errors of `sent_request` and `reply_or_raise`."""
         with anyio.move_on_after(timeout_seconds):
             async with self.sent_request(request):
                 await request.done.wait()

@@ -1,8 +1,8 @@
-"""A participant of a space: the public face of everything in this package.
+"""A participant of a space: the public interface of this package.
 
-Owns how the parts fit together: `session` (connection and tasks), `messenger` (sends), `dispatcher` (passes on what
-arrives), and the parts that follow what arrives: `control`, `mcp_server`, `discovery`, `answers`, `events`. Does not
-know language models; `Agent` adds one.
+Connects the parts: `session` (connection and tasks), `messenger` (sends), `dispatcher` (passes on what arrives), and
+the parts that follow what arrives: `control`, `mcp_server`, `discovery`, `answers`, `events`. Does not know language
+models; `Agent` adds one.
 """
 
 import os
@@ -111,7 +111,7 @@ class Subscriptions:
         return self.listeners.add(PeerJoined, handler, lambda event: (event.peer,))
 
     def on_leave(self, handler: PeerHandler) -> PeerHandler:
-        """Decorator: call the function with every `Peer` that leaves, as it was known."""
+        """Decorator: call the function with the last known state of every `Peer` that leaves."""
         return self.listeners.add(PeerLeft, handler, lambda event: (event.peer,))
 
     def on_context(self, handler: ContextHandler) -> ContextHandler:
@@ -139,7 +139,7 @@ class Subscriptions:
         return self.listeners.add(ProposalMade, handler)
 
     def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
-        """Decorator: call the function with every `ProposalClosed`: decided, withdrawn, or its proposer left."""
+        """Decorator: call the function with every `ProposalClosed` (decided, withdrawn, or the proposer left)."""
         return self.listeners.add(ProposalClosed, handler)
 
     # -- controls of a context that the program owns -----------------------------------------------------
@@ -147,10 +147,9 @@ class Subscriptions:
     def on_compact(self, handler: CompactFunction) -> CompactFunction:
         """Decorator: call the function with every `Compact` that asks us to compact our context.
 
-        It returns when that is done: None, or a `CompactDone` with what it knows (`skipped` and `reason` if it did
-        nothing). Until the next `report_context` the size is unknown. An exception, and more than
-        `external_context.handler_timeout_seconds`, are answered as skipped. Without a handler the answer is
-        `not_supported`.
+        It returns after compacting: None, or a `CompactDone` with known figures (`skipped` and `reason` if it did
+        nothing). Until the next `report_context` the size is unknown. After an exception, or
+        `external_context.handler_timeout_seconds`, the answer is skipped. Without a handler it is `not_supported`.
         """
         self.external_context.on_compact = handler
         return handler
@@ -176,7 +175,7 @@ class Subscriptions:
     def on_cancel(self, handler: EnvelopeHandler) -> EnvelopeHandler:
         """Decorator: call the function with every `chat/cancel` and `reasoning/cancel` for us.
 
-        The first names chats in `correlation_id`, the second a reasoning in `context`.
+        `chat/cancel` names chats in `correlation_id`, `reasoning/cancel` a reasoning in `context`.
         """
         for kind in (kinds.CHAT_CANCEL, kinds.REASONING_CANCEL):
             self.listeners.add(kind, handler, lambda envelope: (envelope,) if envelope.is_for(self.id) else None)
@@ -187,7 +186,7 @@ MAX_REASON_CHARS: Final = 300
 
 
 class HandlerFailures:
-    """Follows the failures of one participant's handlers. `answers_chats` is false if other code does."""
+    """Follows the failures of one participant's handlers. `answers_chats` is false if other code answers chats."""
 
     def __init__(self, messenger: Messenger, control: Control, context: ExternalContext, answers_chats: bool) -> None:
         self.messenger, self.control, self.context, self.answers_chats = messenger, control, context, answers_chats
@@ -205,7 +204,7 @@ class HandlerFailures:
             self._report(outcomes, is_status=envelope is not None and envelope.kind == kinds.PARTICIPANT_STATUS)
 
     def _report(self, outcomes: Sequence[tuple[Handler, Exception | None]], *, is_status: bool) -> None:
-        """Announce a handler that begins to fail, and the end of a failure; `is_status`: of an arriving status."""
+        """Announce the start and the end of a handler's failure; `is_status`: it handled an arriving status."""
         before = tuple(self._failing)
         for handler, error in sorted(outcomes, key=lambda one: one[1] is not None):
             if error is None:
@@ -220,7 +219,7 @@ class HandlerFailures:
             self.messenger.session.start_soon(self.control.announce, self.context.failing)
 
     def _expects_answer(self, chat: Envelope) -> bool:
-        """Return whether its sender may be waiting for a chat of ours, which nothing sent."""
+        """Return whether the sender may still wait for our chat."""
         return (
             self.answers_chats
             and chat.kind == kinds.CHAT
@@ -272,11 +271,11 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> None:
         """`gateway` is a ws://, wss://, http:// or https:// URL; raises `ConfigError` for anything else.
 
-        Without `gateway`, `space` and `token` it joins the space that it is added to; see `Space.add`.
-        `conversation` is what controls act on. `offers` replaces our own tools and resources. `discover` asks every
-        peer automatically for its tools; `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates
-        to trust in addition to those of the system (default: the file in `MEW_CA_FILE`). A program that acts for a
-        person has no context: with `reports_context` False, it never replaces the report of another program.
+        Without `gateway`, `space` and `token`, it joins the space of `Space.add`. `conversation` carries out the
+        controls. `offers` replaces our own tools and resources. `discover` asks every peer automatically for its tools;
+        `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates to trust in addition to those of
+        the system (default: the file in `MEW_CA_FILE`). With `reports_context` False, it acts for a person without a
+        context, and never replaces another program's report.
         """
         self.id = id
         self.space = space or ""
@@ -315,7 +314,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Make the participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
+        """Create the participant from `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`.
 
         `mew up` sets them for each program that it starts, `mew run` for one that you start. The process environment is
         read on entering, so that tests can import your module without it; `id` and `space` are empty until then unless
@@ -345,7 +344,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     @cached_property
     def sent_receipts(self) -> SentReceipts:
-        """The receipts of our own messages, from the first one on."""
+        """The receipts of our own messages, created at first use."""
         found = SentReceipts()
         self.dispatcher.follow(found.follows, found.receive)
         return found
@@ -401,9 +400,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
         await self.session.client.aclose()
 
     async def joined(self) -> None:
-        """Say that the size of a conversation kept elsewhere is not known, if an earlier process reported one.
+        """Announce an unknown size if an earlier process reported one for a conversation kept elsewhere.
 
-        Tells followers of receipts what they could not be told before.
+        Sends followers the receipts that they missed.
         """
         self.control.receipts.joined()
         own = self.external_context
@@ -424,15 +423,15 @@ class Participant(PeerControls, Subscriptions, Hooks):
         unknown: UnknownReason | None = None,
         read: Iterable[str] = (),
     ) -> None:
-        """Announce how full our context is; for a program with a conversation of its own library.
+        """Announce how full our context is, for a program that keeps its conversation in another library.
 
         `usage` is the usage object of the newest call as your library has it, of a class or a mapping; `tokens` is its
         total. A sum over several calls is announced as `provisional`. `window` is the size of the window, `messages`
-        the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out stays as reported
-        before. `basis` says how the figure is known. `unknown` says why no figure is valid, until the next report.
-        `read` are the ids of messages that a prompt contained, for their receipts; alone it announces nothing.
-        Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we have a
-        conversation of our own.
+        the number of messages, `measured_at` a time in ISO 8601 (default: now); omitted values stay as reported before.
+        `basis` says how the figure is known. `unknown` is the reason why no figure is valid until the next report.
+        `read` are the ids of messages that a prompt contained, for their receipts; alone it announces nothing. Raises
+        `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we have a conversation of
+        our own.
         """
         if self.control.conversation is not self.external_context or not self._reports_context:
             raise TypeError("report_context() is for participants that keep a conversation outside of this package")
@@ -462,16 +461,16 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     @property
     def is_joined(self) -> bool:
-        """Whether there is a joined connection right now; without one, sending waits for the next."""
+        """Whether we are joined now; otherwise sending waits for the next connection."""
         return self.session.client.is_joined
 
     @property
     def capabilities(self) -> CapabilitySet:
-        """Our capabilities, as the gateway said last."""
+        """Our capabilities, as last announced by the gateway."""
         return self.messenger.capabilities
 
     def show_tools_left_out(self, left_out: Mapping[str, str]) -> None:
-        """Report the reasons for tools that are not offered to a model, by peer."""
+        """Report why tools are not offered to a model, by peer."""
         known = {one.peer: one for one in self.tool_waits}
         self.tool_waits = tuple(
             one if (one := known.get(peer)) is not None and one.what == why else _tool_wait(peer, why)
@@ -550,8 +549,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> Envelope:
         """Send one envelope, wait until the gateway has accepted it, and return it.
 
-        It is repeated under its id after a lost connection; members get it once. While paused, a kind that may not be
-        sent then waits until we are resumed. `confirm=False` writes it once and does not wait.
+        It is repeated under its id after a lost connection; members get it once. While paused, kinds that may not be
+        sent wait until we are resumed. `confirm=False` writes it once and does not wait.
 
         Raises `NotPermitted` if no capability covers it; `NotAccepted` if the gateway refused it; `NotConfirmed` if the
         gateway did not confirm it within `wait_seconds`, so that members may or may not get it; `NotConnected` if it
@@ -600,9 +599,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
         answer: str,
         timeout_seconds: float = 120.0,
     ) -> Envelope:
-        """Send an envelope and wait for the envelope of kind `answer` with which `to` answers it.
+        """Send an envelope to `to` and wait for its answer of kind `answer`.
 
-        Raises a `PeerError` if there is none: `PeerAbsent` at once if `to` is not here, and as soon as it leaves,
+        Raises a `PeerError` without an answer: `PeerAbsent` at once if `to` is not here or when it leaves,
         `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises what `send` raises.
         """
         request = PendingRequest(self.messenger.draft(kind, payload, to=(to,)), to, answer)
@@ -620,11 +619,11 @@ class Participant(PeerControls, Subscriptions, Hooks):
     async def request(
         self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None
     ) -> Any:
-        """Make an MCP request to a peer and return its result, as the peer formed it.
+        """Make an MCP request to a peer and return its result unchanged.
 
-        It is sent as an `mcp/request` if our capabilities cover that, otherwise as an `mcp/proposal` that another
-        participant has to fulfil. Raises `NotPermitted` if we may send neither, `PeerFailed` if the peer answers with
-        an error, `Rejected`, and what `ask` raises.
+        It is sent as an `mcp/request` if our capabilities cover that, otherwise as an `mcp/proposal` for another
+        participant to fulfil. Raises `NotPermitted` if we may send neither, `PeerFailed` if the peer answers with an
+        error, `Rejected`, and what `ask` raises.
         """
         return await self.mcp.request(PeerCall(peer, method, params), timeouts)
 
@@ -662,7 +661,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         return tuple(self.events.proposals)
 
     async def approve(self, proposal: ProposalMade | str, arguments: Mapping[str, Any] | None = None) -> Envelope:
-        """Make the request of a proposal, given itself or by its id; `arguments` replace those that were proposed.
+        """Approve a proposal (an object or an id) by making its request; `arguments` replace the proposed ones.
 
         Raises `ConfigError` if no open proposal has this id, and the errors of `send`.
         """
@@ -677,7 +676,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> list[Envelope]:
         """Return the newest envelopes that the gateway keeps, oldest first: chats, or of `kinds_like` such as `mcp/*`.
 
-        With `peer`, those that it sent and those to it. Raises `GatewayError` if the gateway does not list them.
+        With `peer`, only those from or to it. Raises `GatewayError` if the gateway does not list them.
         """
         from mew_agent.participant.stored_messages import stored_messages  # its HTTP client takes a while to import
 
@@ -686,7 +685,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for its offers, and return it with its `tools`, `resources` and `prompts`.
 
-        Raises what `request` raises if it does not list its tools.
+        Raises the errors of `request` if it does not list its tools.
         """
         return await self.discovery.discover(peer)
 

@@ -81,7 +81,7 @@ class PeerControls:
     ) -> CompactDone:
         """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
 
-        `target_tokens` is the size to compact to, `target_percent` the same as a part of the window. A peer without the
+        `target_tokens` is the target size; `target_percent` is the same in percent of the window. A peer without the
         capability `participant/compact-done` does not report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
         """
         payload = Compact(reason=reason, target_tokens=target_tokens, target_percent=target_percent)
@@ -114,9 +114,9 @@ class PeerControls:
     async def would_fit(self, peer: str, text: str | int, *, timeout_seconds: float = FIT_SECONDS) -> Fit:
         """Ask a peer whether a text, or a number of tokens, fits into its context.
 
-        The peer answers by its own figures and what it knows of its model's tokens. Without an answer, `by_report` of
-        the result is True: it compares the last report with an estimate, a `heuristic`. `fits` is None if it is not
-        known. Raises `PeerAbsent`.
+        The peer answers from its own figures and its model's tokens. Without an answer, `by_report` of the result is
+        True: it compares the last report with an estimate (`heuristic`). `fits` is None if unknown. Raises
+        `PeerAbsent`.
         """
         from mew_agent.participant.fit_requests import FitRequest  # loads what measures texts
 
@@ -133,10 +133,10 @@ class PeerControls:
         return request.by_report(context.as_status(), as_of=context.at or None, outdated=context.outdated)
 
     async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
-        """Choose the delivery of our chat that a peer holds because it does not fit. Raises the errors of `send`.
+        """Choose how to deliver our chat that a peer holds because it does not fit. Raises the errors of `send`.
 
-        As `reference` it reads parts of the text with a tool, as `digest` the sentences that matter most; `anyway`
-        delivers all of it, and `cancel` none.
+        With `reference` it reads parts of the text with a tool, with `digest` also the most important sentences.
+        `anyway` delivers the whole text; `cancel` discards it.
         """
         return await self.messenger.send(kinds.CHAT, {"text": how, "deliver": how}, to=peer, correlation_id=(chat_id,))
 
@@ -182,9 +182,9 @@ class PeerControls:
             await self.messenger.answer_to(request, timeout_seconds)
 
     async def cancel(self, work: Envelope | str, *, reason: str | None = None) -> tuple[Envelope, ...]:
-        """Cancel a chat of ours, or all that a peer works on: its running turn too, whichever participant asked.
+        """Cancel our chat, or all work of a peer, even a turn that another participant asked for.
 
-        Returns what was sent; nothing if the peer does not work. Raises the errors of `send`.
+        Returns the sent envelopes; none if the peer is idle. Raises the errors of `send`.
         """
         payload, send = ChatCancel(reason=reason), self.messenger.send
         if isinstance(work, Envelope):
@@ -204,7 +204,7 @@ class PeerControls:
     ) -> tuple[ReadReceipt, ...]:
         """Ask a peer for the receipts of the messages with these ids: read or not, and their form in its context.
 
-        `sender` sent them (default: we did). With `follow` the peer sends each later change, too. Raises the errors of
+        `sender` sent them (default: we did). With `follow` the peer also sends each later change. Raises the errors of
         `pin`.
         """
         request = RequestReceipts(ids=ids, sender=sender, follow=follow)
@@ -216,7 +216,9 @@ class PeerControls:
     async def compaction_history(
         self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS
     ) -> retrieval.CompactionHistory:
-        """List a peer's compactions, oldest first: trigger, sizes, cost and requester. `dropped` are not kept."""
+        """List a peer's compactions, oldest first: trigger, sizes, cost and requester. `dropped` entries are no longer
+        stored.
+        """
         return await self._page(peer, retrieval.RequestHistory(), timeout_seconds)
 
     async def show_compaction(
@@ -253,7 +255,7 @@ class PeerControls:
     async def recall(
         self, peer: str, words: str, *, limit: int = 10, timeout_seconds: float = ARCHIVE_SECONDS
     ) -> tuple[retrieval.ArchivedItem, ...]:
-        """Search a peer's archive: an extract of each item that matches, the best match first.
+        """Search a peer's archive: an extract of each matching item, best match first.
 
         Raises `ControlRefused` if its archive cannot be searched.
         """
@@ -312,8 +314,8 @@ class PeerControls:
     ) -> tuple[EndedRights, ...]:
         """Revoke granted capabilities of a participant, and return the rights of others that ended with them.
 
-        What the recipient has passed on ends. With `keep_passed_on`, the others keep it, but cannot give it back to the
-        recipient. `grant_id` revokes one grant. Raises what `ask` raises.
+        Capabilities that the recipient passed on also end. With `keep_passed_on` they stay, but cannot be given back to
+        the recipient. `grant_id` revokes one grant. Raises what `ask` raises.
         """
         payload = Revoke(
             recipient=recipient,

@@ -1,6 +1,6 @@
 """[pure] The peers of a participant: presence, capabilities, offers, contexts and streams.
 
-Reads welcomes, presences and statuses, and stores what discovery found out. Sends nothing.
+Reads welcomes, presences and statuses, and stores the results of discovery. Sends nothing.
 """
 
 import json
@@ -32,8 +32,8 @@ class PeerContext:
     """How full a peer's context window is. Each figure is None if the peer does not know it.
 
     `tokens` and `max_tokens` are tokens, `messages` counts history items, `at` is when the peer sent this. `report` is
-    the peer's whole context report, None for peers that send none; the `basis` of their figures is then None, too.
-    `outdated` says why `tokens` may not be true any more; None if it is of the last turn.
+    the peer's whole context report; for peers without reports it is None, and so is `basis`. `outdated` says why
+    `tokens` may be outdated; None if it is from the last turn.
     """
 
     tokens: int | None = None
@@ -46,7 +46,7 @@ class PeerContext:
 
     @staticmethod
     def from_status(status: Status | None, at: str, outdated: Outdated | None = None) -> "PeerContext":
-        """Read a status that was sent at the time `at`; without one there are no figures."""
+        """Read a status sent at the time `at`. Without a status there are no figures."""
         if status is None:
             return PeerContext()
         count, word = status.messages_in_context, status.status or ""
@@ -66,7 +66,7 @@ class PeerContext:
 
     @property
     def word(self) -> StatusWord:
-        """The `status`, read."""
+        """The parsed `status`."""
         return StatusWord.read(self.status)
 
     @property
@@ -81,7 +81,7 @@ class PeerContext:
 
     @property
     def level(self) -> str:
-        """The name that the peer's own policy has for how full it is."""
+        """The name of the peer's level in its own policy."""
         return self.report.level if self.report else "unknown"
 
     @property
@@ -97,12 +97,12 @@ class PeerContext:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the peer is paused: it answers after it is resumed. Not if it only stopped a loop of agents."""
+        """Whether the peer is paused and will answer only after a resume. False if it only stopped a loop of agents."""
         is_loop = self.report is not None and any(one.kind == "loop" for one in self.report.waiting or ())
         return self.word.word == "paused" and not (is_loop and self.status != "paused")
 
     def in_session(self, participant: str, session: str | None) -> "PeerContext":
-        """Return the context of a session of `participant`, or this one for None. Without figures if it is unknown."""
+        """Return the context of a session of `participant` (None: this context). An unknown session has no figures."""
         if session in (None, MAIN_SESSION):
             return self
         sessions = (self.report.sessions if self.report is not None else None) or ()
@@ -125,8 +125,8 @@ class PeerContext:
 class Peer:
     """Another participant of the space. Before its first status, its `context` has no figures.
 
-    `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer. At least
-    `tools_left_out` more tools are not read, because its list is too large.
+    `tools`, `resources` and `prompts` are what it offers; None if it was not asked or did not answer. At least
+    `tools_left_out` more tools were not read, because its list is too large.
     """
 
     id: str
@@ -138,12 +138,12 @@ class Peer:
     tools_left_out: int = 0
 
     def may_send(self, kind: str, payload: Mapping[str, Any], to: str) -> bool:
-        """Return whether the capabilities that the gateway announced for it cover this; True if it announced none."""
+        """Return whether the peer's announced capabilities cover this; True if none were announced."""
         draft = Draft(kind=kind, payload=dict(payload), to=(to,))
         return not self.capabilities or _announced(json.dumps(self.capabilities)).allows(draft)
 
     def may_approve(self, proposal: Envelope) -> bool:
-        """Return whether the capabilities that the gateway announced for it cover this; True if it announced none."""
+        """Return whether the peer's announced capabilities allow it to approve this; True if none were announced."""
         draft = Draft(kind=kinds.MCP_REQUEST, payload=proposal.payload, to=proposal.to)
         return not self.capabilities or _announced(json.dumps(self.capabilities)).allows(draft, approving=True)
 
@@ -155,7 +155,7 @@ def _announced(capabilities: str) -> CapabilitySet:
 
 
 class PeerChanges(NamedTuple):
-    """The changes of the known peers by one envelope, and the gap before it."""
+    """The changes that one envelope made to the known peers, and the gap before it."""
 
     joined: tuple[Peer, ...] = ()
     left: tuple[Peer, ...] = ()
@@ -175,10 +175,10 @@ REMEMBERED_CONTEXTS = 10_000
 
 
 class Peers(dict[str, Peer]):
-    """Everyone else in the space, by id. Read it only: the envelopes of the space change it.
+    """Everyone else in the space, by id. Do not change it: the envelopes of the space update it.
 
-    A peer that returns has its last context again, as on the gateway's board: it sends no status only because its
-    connection was lost.
+    A returning peer keeps its last context, as on the gateway's board, because it sends no new status after a lost
+    connection.
     """
 
     def __init__(self, me: str) -> None:
@@ -193,7 +193,7 @@ class Peers(dict[str, Peer]):
         """The peers whose newest figure is from a participant that reports only when it is asked."""
 
     def last_context(self, participant: str) -> PeerContext | None:
-        """Return the last context of a participant, of ours as the gateway's board had it; None without one."""
+        """Return the last context of a participant (our own as on the gateway's board); None without one."""
         return self._contexts.get(participant)
 
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
@@ -266,7 +266,7 @@ class Peers(dict[str, Peer]):
         return PeerChanges(reported=self[participant], context_before=known.context)
 
     def _mark(self, participant: str, event: Literal["join", "chat"]) -> None:
-        """Mark the figure of a peer that may be old after an event."""
+        """Mark a peer's figure as possibly old after an event."""
         if (known := self._contexts.get(participant)) is not None:
             outdated = outdated_by(event, known.tokens, known.report, known.outdated)
             self._keep(participant, replace(known, outdated=outdated))
@@ -283,7 +283,7 @@ class Peers(dict[str, Peer]):
 
 
 class StreamOwners:
-    """The owners of streams, as the gateway says. A frame names its own subject; only its owner is believed."""
+    """The owners of streams, as announced by the gateway. Frames of other senders are not trusted."""
 
     follows = (kinds.SYSTEM_WELCOME, kinds.STREAM_OPEN, kinds.STREAM_CLOSE)
 
@@ -307,5 +307,5 @@ class StreamOwners:
                     self._owners[name] = str(stream.get("owner") or "")
 
     def owner(self, stream_id: str) -> str | None:
-        """Return the participant that opened a stream; None if that is not known."""
+        """Return the participant that opened a stream; None if unknown."""
         return self._owners.get(stream_id)

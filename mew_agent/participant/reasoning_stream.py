@@ -1,7 +1,7 @@
-"""The reasoning of a turn, as peers see it: its envelopes, and the stream of the model's text while the model writes.
+"""The reasoning of a turn, as peers see it: its envelopes, and the stream of the model's text.
 
-Owns the opening, the frames and the closing of the stream. Frames are JSON objects as the reference implementation's
-clients read them: `status`, `token`, `thought`, each with the `context` of its reasoning.
+Owns the opening, the frames and the closing of the stream. Frames are JSON objects in the form of the reference
+implementation: `status`, `token`, `thought`, each with the `context` of its reasoning.
 """
 
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ ANSWER_SECONDS: Final = 300.0
 
 @dataclass(eq=False)
 class Reasoning:
-    """The envelopes of one turn that show peers how an answer is made: start, thoughts, frames, one conclusion.
+    """The envelopes of one turn that show its reasoning to peers: start, thoughts, frames, one conclusion.
 
-    `_about` are the ids that they refer to. With `is_shown` False, or without the capability, it sends nothing. Frames
-    that are written before the gateway opens the stream wait.
+    `_about` are the ids they refer to. With `is_shown` False, or without the capability, it sends nothing. Frames wait
+    until the gateway opens the stream.
     """
 
     _messenger: Messenger
@@ -96,7 +96,7 @@ class Reasoning:
             self._opened.set()
 
     async def write(self, kind: str, **values: Any) -> None:
-        """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
+        """Send one frame, or keep it until the stream is open. Never raises, because frames are optional."""
         # After a lost connection, the rest of the text comes with the answer instead of the stream.
         if not self._has_stream or self._messenger.session.client.carrier != self._connection:
             return
@@ -114,7 +114,7 @@ class Reasoning:
             self._connection = -1  # `close` still closes the stream
 
     async def close(self, reason: str) -> None:
-        """Close the stream; waits until it is open if it was requested."""
+        """Close the stream. If it was requested, wait until it is open."""
         if not self._has_stream:
             return
         with anyio.move_on_after(OPEN_TIMEOUT_SECONDS):
@@ -146,7 +146,7 @@ class Reasoning:
     async def conclude(
         self, name: str, answer: str | None, reason: str | None, *, is_interrupted: bool = False
     ) -> None:
-        """Conclude under this id; `answer` None: it was cancelled. Raises the `GatewayError` of sending."""
+        """Conclude under this id; `answer` None means cancelled. Raises the `GatewayError` of sending."""
         if self.id is None:
             return
         payload: dict[str, Any] = {"message": INTERRUPTED, "interrupted": True}
@@ -169,7 +169,7 @@ class Reasoning:
             self.id = None
 
     async def send_optional(self, kind: str, payload: Mapping[str, Any], **headers: Any) -> None:
-        """Send an envelope that the answer does not need. Without capability or gateway it is left out."""
+        """Send an optional envelope. Skip it without the capability or a gateway."""
         headers |= {"correlation_id": self._about, "wait_seconds": OPTIONAL_SECONDS}
         with suppress(NotPermitted, GatewayError):
             await self._messenger.send(kind, payload, **headers)

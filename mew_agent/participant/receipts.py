@@ -1,8 +1,7 @@
 """Read receipts of a participant, for received and for sent messages.
 
-Owns the envelopes to followers (at most one for each change of a message), the answer of a program that says itself
-which messages its model has read, and the tracking of our own messages. Does not know inboxes or prompts; see
-`mew_agent.agent.inbox_receipts` for those of an agent.
+Owns the envelopes to followers (at most one per change of a message), the receipts of programs that report their reads,
+and the tracking of our own messages. An agent's inbox and prompts are in `mew_agent.agent.inbox_receipts`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,15 +49,15 @@ class ReceiptBook(Protocol):
         return None
 
     def note_read(self, ids: Iterable[str], at: str) -> None:
-        """Note that a prompt of the program contained the messages with these ids."""
+        """Note that a prompt of the program contained these messages."""
         return
 
     def context_changed(self, form: InContext) -> None:
-        """Note the form in which the context holds everything read so far: `unknown` after a compaction, or `gone`."""
+        """Set the form of all messages read so far: `unknown` after a compaction, or `gone`."""
         return
 
     async def keep(self, news: Follow) -> None:
-        """Store the news that a follower got, if there is a store."""
+        """Store the last news of a follower, if there is a store."""
         return
 
 
@@ -97,9 +96,9 @@ class ReportedReads(ReceiptBook):
 
 
 class ReceiptSource:
-    """Answers for the messages in a participant's book, and tells followers of changes.
+    """Answers requests for receipts from a participant's book, and notifies followers of changes.
 
-    Without followers nothing is sent, and nothing is looked up.
+    Does nothing without followers.
     """
 
     def __init__(self, messenger: Messenger, book: ReceiptBook) -> None:
@@ -112,9 +111,9 @@ class ReceiptSource:
         """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
 
     async def of(self, request: RequestReceipts, asked_by: str) -> ReadReceipts:
-        """Return the receipts of messages that `asked_by` sent, unless the request names another sender.
+        """Return the receipts of messages from `asked_by`, unless the request names another sender.
 
-        If `asked_by` sent no message with an id, the newest one of another sender is meant.
+        If `asked_by` sent no message with an id, use the newest message of another sender with it.
         """
         found: list[ReadReceipt] = []
         for name in request.ids:
@@ -129,7 +128,7 @@ class ReceiptSource:
         return ReadReceipts(receipts=tuple(found))
 
     def changed(self, *causes: Cause) -> None:
-        """Tell followers of changes. Returns at once."""
+        """Notify followers of changes. Returns at once."""
         if causes and self.follows.all:
             self._causes.update(causes)
             if not self._is_telling:
@@ -137,13 +136,13 @@ class ReceiptSource:
                 self._messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
-        """Tell followers the news that they could not get before. Returns at once."""
+        """Send followers the news that they missed. Returns at once."""
         if self.is_behind:
             self.is_behind = False
             self.changed("join")
 
     async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
-        """Remember the news that a follower got, also in the book, and return it."""
+        """Record the news sent to a follower, also in the book, and return it."""
         before = self.follows.get(key, follower)
         known = Follow(key, follower, told, 0 if before is None else before.times + 1)
         self.follows.put(known)
@@ -162,9 +161,10 @@ class ReceiptSource:
             self._is_telling = False
 
     async def tell(self, keys: Iterable[MessageKey]) -> None:
-        """Tell the followers of these messages now, but give up after a moment: they are told later, too.
+        """Notify the followers of these messages now, but give up after a moment, because they are notified again
+        later.
 
-        The gateway drops what is told twice.
+        The gateway drops repetitions.
         """
         if self.follows.all:
             with anyio.move_on_after(TELL_SECONDS):
@@ -172,7 +172,7 @@ class ReceiptSource:
                     await self._tell_one(one)
 
     async def refused(self, key: MessageKey, *, is_told: bool) -> None:
-        """Note whether a refusal reached the sender of a message. If it did not, the next join sends a receipt."""
+        """Note whether a refusal reached its sender. If not, the next join sends a receipt."""
         if self.follows.get(key, key.sender) is None:
             return
         if is_told:
@@ -199,8 +199,8 @@ class ReceiptSource:
 
 
 def _change_id(receipt: ReadReceipt, follow: Follow) -> str:
-    """Return the id of an envelope that tells this change: a process that was killed before it noted that it had told
-    it tells it again, and the gateway drops the repetition.
+    """Return the id of the envelope about this change. A process killed before it recorded the sending sends it again,
+    and the gateway drops the repetition.
     """
     key, times = follow.key, str(follow.times)
     steps = (f"{one.what} {one.call} {one.compaction}" for one in receipt.history)
@@ -209,12 +209,12 @@ def _change_id(receipt: ReadReceipt, follow: Follow) -> str:
 
 
 def _told(receipt: ReadReceipt) -> str:
-    """Return the news in this receipt: its state, and the form in context if a model has read it."""
+    """Return the news in this receipt: its state, and once read, its form in context."""
     return receipt.state if receipt.call is None else f"{receipt.state} {receipt.in_context}"
 
 
 def _status(receipt: ReadReceipt, told: str) -> str:
-    """Return the status that tells a follower the change since `told`: a new state, or else a new form in context."""
+    """Return the status that reports the change since `told`: a new state, else a new form in context."""
     state = "read" if receipt.state == "in_prompt" else receipt.state
     return state if told.partition(" ")[0] != receipt.state else receipt.in_context
 
@@ -261,8 +261,8 @@ class SentReceipts:
 class SentChat(Envelope):
     """A chat that we sent, with its receipts.
 
-    `await sent.read()` waits until every addressee has read it; `receipt` and `receipts` are the newest receipts.
-    Until an addressee has said anything its state is `stored`: the gateway has the chat.
+    `await sent.read()` waits until every addressee has read it; `receipt` and `receipts` are the newest receipts. Until
+    an addressee answers, its state is `stored`: the gateway has the chat.
     """
 
     _state: _Sent = PrivateAttr(default_factory=_Sent)
@@ -286,12 +286,12 @@ class SentChat(Envelope):
 
     @property
     def receipts(self) -> Mapping[str, ReadReceipt]:
-        """The newest receipt of each addressee: its own, or that the gateway has stored the chat."""
+        """The newest receipt of each addressee: its own, or the gateway's `stored`."""
         return {**{name: self._stored(name) for name in self.addressees}, **self._state.receipts}
 
     @property
     def receipt(self) -> ReadReceipt | None:
-        """The newest receipt of the only addressee; None if there are several, or none."""
+        """The newest receipt of the only addressee; None if there are several or none."""
         return self.receipts[self.addressees[0]] if len(self.addressees) == 1 else None
 
     def _stored(self, participant: str) -> ReadReceipt:
@@ -330,7 +330,7 @@ class SentChat(Envelope):
 
 
 def stored_receipt(message: Envelope, participant: str, position: str | None, reason: str | None = None) -> ReadReceipt:
-    """Return the receipt that the gateway alone can give. `reason`: why nothing else is known."""
+    """Return the receipt that states only the gateway's storage. `reason` says why nothing else is known."""
     return ReadReceipt(
         id=message.id,
         participant=participant,

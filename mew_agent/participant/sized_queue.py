@@ -1,6 +1,6 @@
 """A queue for one reader, bounded by number and size.
 
-Owns the bounds. Others choose how large a message is, so a number alone bounds no memory.
+Owns the limits. Peers choose the sizes of messages, so a number alone does not limit memory.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SizedQueue(Generic[T]):
-    """Items in their order, until `close`. One item of any size has room in an empty queue."""
+    """Items in order, until `close`. An empty queue accepts an item of any size."""
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self._max_items, self._max_bytes = max_items, max_bytes
@@ -27,7 +27,7 @@ class SizedQueue(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """True if no further item has room."""
+        """True if the queue accepts no further item."""
         return len(self._items) >= self._max_items or self._bytes >= self._max_bytes
 
     def put_nowait(self, item: T, size_bytes: int = 0) -> None:
@@ -37,7 +37,7 @@ class SizedQueue(Generic[T]):
         self._filled.set()
 
     async def put(self, item: T, size_bytes: int = 0) -> None:
-        """Add an item as soon as it has room."""
+        """Wait for room, then add an item."""
         while self.is_full:
             if self._emptied.is_set():
                 self._emptied = anyio.Event()
@@ -45,7 +45,7 @@ class SizedQueue(Generic[T]):
         self.put_nowait(item, size_bytes)
 
     def close(self) -> None:
-        """Let the reader end once it has everything that was added."""
+        """Let the reader end after the last item."""
         self._is_closed = True
         self._filled.set()
 

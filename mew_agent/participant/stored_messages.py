@@ -1,4 +1,4 @@
-"""Reads the envelopes that a gateway keeps of a space, over HTTP. How long it keeps them is its configuration."""
+"""Reads the envelopes that a gateway keeps of a space, over HTTP. Its configuration decides how long it keeps them."""
 
 import sys
 from collections import deque

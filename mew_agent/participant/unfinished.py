@@ -1,6 +1,6 @@
 """[pure] Chats without an answer and running turns, for `mew cancel`, `/cancel` and `Participant.cancel`.
 
-Follows the envelopes of a space to know them. Sends nothing.
+Learns them from the envelopes of a space. Sends nothing.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Optional parts: each package is one part, with its commands and its own dependencies.
+"""Optional parts: each package is one part, with its own commands and dependencies.
 
 `shared` is a library for the parts, not a part itself.
 """

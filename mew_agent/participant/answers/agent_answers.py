@@ -1,7 +1,7 @@
 """Asks agents for answers: sends the question, follows the answer, and cancels the agent's work when the caller leaves.
 
-Owns the questions of one participant to agents. How an answer is built is the caller's choice of `AnswerBuilder`; which
-envelope belongs to which question is decided in `router`.
+Owns one participant's questions to agents. The caller's `AnswerBuilder` builds the answer; `router` assigns envelopes
+to questions.
 """
 
 import json
@@ -87,7 +87,7 @@ class Exchange:
         self.extend_deadline()
 
     async def next_event(self) -> "AnswerEvent | None":
-        """Return the next event, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
+        """Return the next event, or None at the end. Raises the `NoAnswer` that ended the question."""
         while not self._ready:
             if self.failure is not None:
                 raise self.failure
@@ -114,12 +114,12 @@ class Exchange:
         return self.session not in (None, MAIN_SESSION)
 
     def leave_session(self, chat_id: str, context: PeerContext) -> None:
-        """Wait for the answer to `chat_id`, which asks in the agent's own conversation."""
+        """Wait for the answer to `chat_id` instead, which asks in the agent's own conversation."""
         self.chat_id, self.session = chat_id, None
         self._begin_at(context)
 
     def is_about(self, context: object) -> bool:
-        """Return whether an envelope's `context` names the reasoning about this question."""
+        """Return whether an envelope's `context` is the reasoning about this question."""
         return self.reasoning_id is not None and context == self.reasoning_id
 
     def add(self, events: "Sequence[AnswerEvent]") -> None:
@@ -145,7 +145,7 @@ class Exchange:
             self.add(self.answer.add_notice(note.text))
 
     def begin(self, reasoning_id: str | None) -> None:
-        """Record that the agent has begun to work on it."""
+        """Record that the agent has started work on the question."""
         if self.reasoning_id is None:
             self.answer.work_began(self.context)
         self.reasoning_id = reasoning_id or self.reasoning_id
@@ -153,7 +153,7 @@ class Exchange:
         self.extend_deadline()
 
     def agent_left(self) -> None:
-        """Wait a shorter time for an agent that left: a killed one returns and answers."""
+        """Shorten the wait for an agent that left: a killed one returns and answers."""
         if self.inactivity_seconds == math.inf:
             return
         self.is_agent_absent = True
@@ -167,7 +167,7 @@ class Exchange:
         self.add(self.answer.restart_agent())
 
     def finish(self, text: str, turn: TurnReport | None = None, at: str = "") -> None:
-        """Record the agent's answer; `at` is when it was sent, as on the wire."""
+        """Record the agent's answer; `at` is its time on the wire."""
         if not self.is_over:
             self.turn = turn
             if turn is not None and turn.status is not None:
@@ -183,7 +183,7 @@ class Exchange:
             self.add(self.answer.close())
 
     def extend_deadline(self) -> None:
-        """Restart the inactivity timeout: the agent shows activity."""
+        """Restart the inactivity timeout, because the agent is active."""
         self.is_agent_absent = False
         self.deadline = anyio.current_time() + self.inactivity_seconds
 
@@ -198,10 +198,10 @@ TOO_LONG: Final = (
 
 
 class AnswerRouter:
-    """Routes everything that arrives, in order, after `peers` and `streams` have read it.
+    """Routes all arrivals in order, after `peers` and `streams` have read them.
 
-    `cancel` is called with an agent and its reasoning about a question that was abandoned, `ask_again` with a question
-    that an agent without sessions refused.
+    Calls `cancel` with an agent and its reasoning about an abandoned question, and `ask_again` with a question that an
+    agent without sessions refused.
     """
 
     def __init__(
@@ -231,7 +231,9 @@ class AnswerRouter:
     # -- exchanges ---------------------------------------------------------------------------------------
 
     def add(self, exchange: Exchange) -> None:
-        """Open an exchange. It begins with notices about the agent's work now, or since the last question."""
+        """Open an exchange. It begins with notices about the agent's current work, or its work since the last
+        question.
+        """
         agent = exchange.agent
         self.is_in_use = True
         self.exchanges[exchange.chat_id] = exchange
@@ -250,11 +252,11 @@ class AnswerRouter:
             exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
 
     def abandon(self, exchange: Exchange) -> None:
-        """Remember a question that was given up before the agent began; see `receive`."""
+        """Remember a question that was abandoned before the agent started; see `receive`."""
         self._abandoned[exchange.chat_id] = exchange.agent
 
     def fail_all(self, code: str, problem: str) -> None:
-        """End all open exchanges, although their agents may be working on them. `code` as in `NoAnswer`."""
+        """End all open exchanges, even if their agents are still working. `code` as in `NoAnswer`."""
         for exchange in self.exchanges.values():
             exchange.fail(code, problem, needs_cancel=True)
 
@@ -265,7 +267,7 @@ class AnswerRouter:
     # -- envelopes ---------------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """Route an envelope. After a gap in the history, an answer may be lost and is not waited for."""
+        """Route an envelope. After a gap in the history, stop waiting for answers that may be lost."""
         self._follow_peers(changes)
         if changes.gap is not None:
             self.fail_all("connection_lost", "the connection to the space was lost during the answer")
@@ -398,7 +400,7 @@ class AnswerRouter:
                 exchange.extend_deadline()
 
     def receive_gap(self, gap: StreamGap) -> None:
-        """Notify the readers of a stream that frames are missing, rather than join the rest of its text."""
+        """Notify a stream's readers of missing frames, instead of showing its text with a gap."""
         for exchange in self._open_with(self.streams.owner(gap.stream_id)):
             if exchange.reasoning_id is not None:
                 exchange.add(exchange.answer.skip_call(PIECE_MISSING))
@@ -434,13 +436,13 @@ def _tool_call(answer: "AnswerBuilder", thought: Mapping[str, Any]) -> "Sequence
 
 
 def _needs_choice(acknowledgement: Envelope) -> bool:
-    """Return whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
+    """Return whether an agent holds a chat until its sender chooses how to deliver it."""
     is_stuck = value_at(acknowledgement.body, "fit", "fits_after_compaction") is False
     return is_stuck and acknowledgement.body.get("held") is True
 
 
 def _turn_in(chat: Envelope) -> TurnReport | None:
-    """Return the `turn` of an answer; None if it has none that can be read."""
+    """Return the `turn` of an answer; None if it has no readable one."""
     return read_or_none(TurnReport, chat.body.get("turn"))
 
 
@@ -477,8 +479,8 @@ class AgentAnswers:
         """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent.
 
         `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`). An agent that
-        refuses sessions is asked without: the exchange then has no `session`. With an
-        infinite `inactivity_seconds`, `agent` may be absent: it answers when it has read the chat.
+        refuses sessions is asked without: the exchange then has no `session`. With an infinite `inactivity_seconds`,
+        `agent` may be absent and answer later.
         """
         messenger = self._messenger
         peer = messenger.peers.get(agent, Peer(agent))
@@ -508,7 +510,7 @@ class AgentAnswers:
     def _ask_without_session(self, exchange: Exchange) -> None:
         """Ask in the agent's own conversation.
 
-        The old id is forgotten at once, so that the agent may refuse it again without effect.
+        Forgets the old id at once, so that a second refusal has no effect.
         """
         payload: dict[str, Any] = {"text": exchange.text}
         if exchange.response_format is not None:
@@ -531,7 +533,7 @@ class AgentAnswers:
                 exchange.fail("connection_lost", str(error))
 
     def may_use_tools(self, agent: str) -> bool:
-        """Return whether an agent has called a tool, or may send or propose a call."""
+        """Return whether an agent has called a tool, or may call or propose one."""
         peer = self._messenger.peers.get(agent)
         held = CapabilitySet(peer.capabilities if peer is not None else ())
         return agent in self.router.tool_users or any(
@@ -559,7 +561,7 @@ class AgentAnswers:
 
 
 class AnswerStream:
-    """The answer to one question: `await` it, or read it with `async for`. Each of these asks the question again."""
+    """The answer to one question: `await` it, or read it with `async for`. Each use asks the question again."""
 
     def __init__(self, answers: AgentAnswers, agent: str, text: str, inactivity_seconds: float) -> None:
         self.agent, self.text = agent, text

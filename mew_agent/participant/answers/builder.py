@@ -1,11 +1,11 @@
 """[pure] Builds one answer, event by event, from an agent's stream.
 
-Owns the answer events, their order, and the rule that no text comes twice: what the model streams is passed on at once;
-text that it wrote before a tool call is thinking, not answer; the final chat decides what the answer is, and adds what
-was not streamed. Does not know envelopes or HTTP.
+Owns the answer events, their order, and the rule that no text appears twice. Streamed text is passed on at once. Text
+before a tool call is thinking, not answer. The final chat determines the answer, and adds text that was not streamed.
+Does not know envelopes or HTTP.
 
-Whether text is the answer is known only when its model call ends. If tools may be called, the first characters of a
-call are therefore held back: enough to tell "Let me look." from an answer, few enough that an answer still streams.
+Only the end of a model call shows whether its text is the answer. If tools may be called, the first characters of a
+call are therefore held back: enough to distinguish "Let me look." from an answer, and few enough for streaming.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ AGENT_RESTARTED: Final = "the agent was restarted and continues with the questio
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A piece of the agent's thinking, or of its text before a tool call. Not part of the answer."""
+    """A piece of the agent's thinking, or of its text before a tool call; not part of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A piece of the answer. All of them together are the answer, unless the agent discarded some of it."""
+    """A piece of the answer. Together, the pieces are the answer, unless the agent discarded some."""
 
     text: str
 
@@ -41,19 +41,19 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ContextNotice:
-    """Something happened to the agent's context during the answer, such as a compaction; a text for people."""
+    """A text for people about a change of the agent's context during the answer, such as a compaction."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRestarted(ContextNotice):
-    """The agent's process was restarted while it worked on the question; it continues, and its text begins again."""
+    """The agent's process was restarted while it worked on the question; it continues, and its text starts over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole answer. `context` is the agent's context as it was reported last before the answer."""
+    """The whole answer. `context` is the agent's last reported context before the answer."""
 
     text: str
     sender: str
@@ -64,12 +64,12 @@ AnswerEvent = Thinking | Writing | ToolCalled | ContextNotice | Answered
 
 
 class AnswerBuilder:
-    """Builds one answer. Every method returns the events that are now ready, in order; none returns `Answered`."""
+    """Builds one answer. Each method returns the events that are now ready, in order, but never `Answered`."""
 
     def __init__(self, *, hold_characters: int = HOLD_CHARACTERS, may_use_tools: bool = True) -> None:
-        """`hold_characters` is how much text of a call is held back, 0 for none.
+        """`hold_characters` is the number of characters held back per call; 0 for none.
 
-        It applies from the first call on if `may_use_tools`, otherwise from the first tool call on.
+        It applies from the first call on with `may_use_tools`, else from the first tool call on.
         """
         self.text = ""
         """The answer, once it is finished."""
@@ -87,7 +87,7 @@ class AnswerBuilder:
         self._last_remark = ""
 
     def work_began(self, context: PeerContext) -> None:
-        """Hook: the agent begins to work on the answer; `context` is its context before."""
+        """Hook: the agent begins to work on the answer; `context` is its context before that."""
 
     def context_reported(self, context: PeerContext) -> None:
         """Hook: the agent reported its context."""
@@ -114,9 +114,9 @@ class AnswerBuilder:
         self._holds = is_likely and self._hold_characters > 0
 
     def add_tool_call(self, name: str, arguments: str, *, call_id: str = "", remark: str = "") -> list[AnswerEvent]:
-        """Add a tool call. It ends the current model call: its text was no answer.
+        """Add a tool call. It ends the current model call, and shows that its text was no answer.
 
-        `remark` is that text, or a description of it. A call whose `call_id` is known already adds nothing.
+        `remark` is that text, or a description of it. A known `call_id` adds nothing.
         """
         if call_id and call_id in self._tool_calls:
             return []
@@ -138,7 +138,7 @@ class AnswerBuilder:
         return [ContextNotice(text)]
 
     def restart_call(self, why: str) -> list[AnswerEvent]:
-        """Discard the current model call before its repetition. `why` becomes a notice if some text was shown."""
+        """Discard the current model call before its repetition. `why` becomes a notice if text was shown."""
         held, was_shown = self._held.strip(), not all(map(str.isspace, self._shown))
         self._end_call()
         events = self.reason_line(held) if held else []
@@ -151,9 +151,9 @@ class AnswerBuilder:
         return [AgentRestarted(AGENT_RESTARTED)]
 
     def skip_call(self, why: str) -> list[AnswerEvent]:
-        """Show nothing more of the current call, because part of its text is missing, and `why` as a notice.
+        """Stop showing the current call, because part of its text is missing, and show `why` as a notice.
 
-        `finish` shows the rest, if the call was the answer.
+        `finish` shows the rest if the call was the answer.
         """
         if self._misses_text:
             return []
@@ -161,7 +161,7 @@ class AnswerBuilder:
         return self.add_notice(why)
 
     def finish(self, text: str) -> list[AnswerEvent]:
-        """Finish with the final chat; adds the part that was not shown yet."""
+        """Finish with the final chat; adds the text not shown yet."""
         self.text = text
         events = self.close()
         shown = "".join(self._shown)
@@ -224,12 +224,12 @@ class AnswerBuilder:
 
 
 def _length_of_prefix(shown: str, text: str) -> int | None:
-    """Return how much of `text` was shown; None if something else was shown."""
+    """Return how much of `text` was shown; None if other text was shown."""
     return next((len(start) for start in (shown, shown.lstrip(), shown.strip()) if text.startswith(start)), None)
 
 
 def break_after(end: str) -> str:
-    """Return the newlines needed between text that ends with `end` and a new paragraph."""
+    """Return the newlines needed to start a paragraph after text that ends with `end`."""
     if not end or end == "\n\n":
         return ""
     return "\n" if end.endswith("\n") else "\n\n"

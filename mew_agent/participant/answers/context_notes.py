@@ -27,7 +27,7 @@ class ContextNotes:
         self._context = known or PeerContext()
 
     def update(self, context: PeerContext) -> ContextNote | None:
-        """Read a status. Returns the notice to show, None if there is nothing to announce."""
+        """Read a status. Returns the notice to show, or None."""
         before, self._context = self._context, context
         match word := context.word.word:
             case "compacting":
@@ -60,7 +60,7 @@ class ContextNotes:
         return self._context.is_paused
 
     def compacting_text(self) -> str:
-        """Return the notice that a compaction began, with the size of the context if it is known."""
+        """Return the notice for the start of a compaction, with the context's size if known."""
         context = self._context
         if context.tokens is None:
             return "compacting ..."
@@ -70,7 +70,7 @@ class ContextNotes:
 
 
 def approval_text(context: PeerContext) -> str:
-    """Return the notice of proposals of the agent that need a decision, with the participants that can decide."""
+    """Return the notice about an agent's undecided proposals, with the participants that can decide."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
     texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)
     return f"waiting for {'; '.join(texts) or 'approval'}"

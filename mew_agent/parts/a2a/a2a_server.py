@@ -1,7 +1,7 @@
 """The HTTP side of A2A: a card and a JSON-RPC endpoint for each participant of a space.
 
-Owns the routes, the cards, the bearer token, and the limit of a request's size. Cards are public, because they say how
-to sign in; everything else requires the token. How a task runs is in `tasks`.
+Owns the routes, the cards, the bearer token, and the size limit of requests. Cards are public, because they explain how
+to sign in; everything else requires the token. `tasks` runs the tasks.
 """
 
 import json
@@ -61,7 +61,7 @@ VERSIONS: Final = ("1.0", "0.3")
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return False for the SDK's logged tracebacks of invalid requests: the client gets the error."""
+    """Return False for logged tracebacks of the SDK about invalid requests, because the client gets the error."""
     return not str(record.msg).startswith(("Failed to validate base", "Failed to parse request", "Request Error"))
 
 
@@ -71,10 +71,10 @@ for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_a
 
 @dataclass(eq=False)
 class A2AServer:
-    """Serves participants to A2A clients. `only` are the ids of those served; empty means all but `participant`.
+    """Serves participants to A2A clients. `only` are the served ids; empty means all except `participant`.
 
-    `roles` are those of space.yaml. A participant without one is an agent if it reports a context, a tool if it has
-    tools, and otherwise a person. `public_url` is the address in cards (default: the one a client connected to).
+    `roles` come from space.yaml. Without one, a participant is an agent if it reports a context, a tool if it has
+    tools, else a person. `public_url` is the address in cards (default: the one a client connected to).
     """
 
     participant: ChatParticipant
@@ -99,7 +99,7 @@ class A2AServer:
                 await handler.aclose()
 
     def participants(self) -> dict[str, A2ARole]:
-        """Return the participants that are served, present or absent, and how each answers."""
+        """Return the served participants, present or absent, and how each answers."""
         me, found = self.participant, dict(self.roles)
         for name, peer in me.peers.items():
             found.setdefault(name, "tool" if peer.tools else "person")
@@ -170,7 +170,7 @@ class A2AServer:
         return response
 
     def _named(self, request: Request, *, lists_others: bool = True) -> tuple[str, A2ARole]:
-        """Return the participant that the path names, and how it answers. Raises `AnswerFailed` (404)."""
+        """Return the participant named in the path, and how it answers. Raises `AnswerFailed` (404)."""
         name, found = request.path_params["name"], self.participants()
         if name not in found:
             others = (
@@ -221,7 +221,7 @@ def _with_body(request: Request, body: bytes) -> Request:
 
 
 def _local_url(request: Request) -> str:
-    """Return the address that the client connected to: not the `Host` that it sent, which may be another's."""
+    """Return the address that the client connected to. Its `Host` header may name another one."""
     host, port = request.scope["server"]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -1,4 +1,4 @@
-"""An answer of a participant as an A2A task: of an agent or a person to a chat, or of a tool to a call.
+"""A participant's answer as an A2A task: to a chat by an agent or a person, or to a call by a tool.
 
 Maps each event of an answer to an update of the task, with the context report in its metadata, and sets the final
 state. A task's `contextId` is a session of an agent. Does not know HTTP or cards.
@@ -52,7 +52,7 @@ class ParticipantTasks(AgentExecutor):
         self._participant, self._name, self._role = participant, name, role
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Ask, and update the task until the answer is complete. If cancelled, so is the participant's work."""
+        """Ask, and update the task until the answer is complete. Cancelling it cancels the participant's work."""
         assert context.message is not None
         task = context.current_task or new_task_from_user_message(context.message)
         updater = TaskUpdater(event_queue, task.id, task.context_id)
@@ -99,13 +99,13 @@ class ParticipantTasks(AgentExecutor):
             await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do nothing: the library cancels `execute` next, and with it the participant's work."""
+        """Do nothing: the library then cancels `execute`, and thereby the participant's work."""
 
 
 async def tools_of(me: ChatParticipant, name: str, wait_seconds: float = DISCOVERY_SECONDS) -> tuple[PeerTool, ...]:
-    """Return the tools of a participant; asks it if they are not known. Empty if it has none or is absent.
+    """Return the tools of a participant; asks it if they are unknown. Empty if it has none or is absent.
 
-    A participant that does not answer delays one call only, so that it cannot slow down everyone who lists the others.
+    A silent participant delays only one call, not every later listing.
     """
     if name in me.peers and me.peers[name].tools is None:
         await me.discovery.wait_for_first_answers(wait_seconds, name)
@@ -127,7 +127,9 @@ class _TaskUpdates:
         self._shown: list[str] = []
 
     async def follow(self, notice: str = "") -> None:
-        """Send updates until the answer is complete, and complete the task. `notice` is shown until the first."""
+        """Send updates until the answer is complete, and complete the task. `notice` is shown until the first
+        update.
+        """
         if notice:
             await self._working(notice, {"kind": "notice"})
         else:
@@ -192,7 +194,7 @@ def _state_after(error: AnswerFailed) -> TaskState:
 
 
 class UsableRequests(SimpleRequestContextBuilder):
-    """Accepts messages that begin a task: a text or a call. Refuses others before a task for them exists."""
+    """Accepts messages that begin a task: a text or a call. Refuses others before a task exists."""
 
     async def build(
         self,

@@ -28,9 +28,9 @@ JSON: Final = "application/json"
 
 
 def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the tool and the arguments that the only data part of a message asks for; None if it asks for no call.
+    """Return the tool and arguments requested by a message's only data part; None if it requests no call.
 
-    With `reads_text` a JSON text may ask for one, too.
+    With `reads_text` a JSON text may also request one.
     """
     data = _data_in(parts, reads_text=reads_text)
     if not isinstance(data, Mapping) or not isinstance(data.get("tool"), str):
@@ -52,7 +52,7 @@ def _data_in(parts: Sequence[Part], *, reads_text: bool) -> object:
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return the same value with 3 for 3.0: protobuf knows floating-point numbers only."""
+    """Return the same value with 3 for 3.0: protobuf only has floating-point numbers."""
     if isinstance(value, dict):
         return {key: _with_whole_numbers(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -76,13 +76,13 @@ def skills_of(tools: Iterable[PeerTool]) -> list[AgentSkill]:
 
 
 def extension_of(tools: Iterable[PeerTool]) -> AgentExtension:
-    """Return the card's extension with the schemas of the tools, which skills have no place for."""
+    """Return the card's extension with the tools' schemas, which skills cannot contain."""
     about = f"Tools that a message with one data part {CALL} calls."
     return AgentExtension(uri=TOOLS_EXTENSION, description=about, params=_listing(tools))
 
 
 def offer_of(name: str, tools: Sequence[PeerTool]) -> list[Part]:
-    """Return the answer to a text of a participant that only has tools: the list of them."""
+    """Return a tool participant's answer to a text: the list of its tools."""
     lines = [f"- {tool.name}: {tool.description}".rstrip(": ") for tool in tools]
     text = f"'{name}' only runs tools. Send one data part {CALL}. Its tools:\n"
     return [new_text_part(text + "\n".join(lines)), new_data_part(_listing(tools))]

@@ -1,8 +1,8 @@
 """An ACP agent as a participant of a space.
 
 Owns the engine: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
-`acp_turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles`
-defines the meaning of its figures, and `acp_figures` decides when they are valid.
+`acp_turn`), a permission request becomes a proposal, and `participant/compact` becomes the agent's own command.
+`profiles` defines the meaning of its figures, `acp_figures` their validity.
 """
 
 import logging
@@ -63,7 +63,7 @@ COMMANDS_SECONDS: Final = 5.0
 
 
 class AcpEngine(Engine):
-    """One session of an ACP agent, which answers for the participant `me`."""
+    """One session of an ACP agent, answering for the participant `me`."""
 
     def __init__(self, me: Participant, settings: AcpConfig, first_pause_seconds: float) -> None:
         context = me.external_context
@@ -165,7 +165,7 @@ class AcpEngine(Engine):
             await anyio.sleep(pause_seconds)
 
     async def _run_session(self) -> NoReturn:
-        """Run the program and its session until it ends. Raises the `AcpFailed` that says why."""
+        """Run the program and its session until it ends. Raises `AcpFailed` with the reason."""
         async with open_session(
             self.settings,
             self._receive_update,
@@ -200,7 +200,7 @@ class AcpEngine(Engine):
         run.follow("failed")
 
     async def _ready_session(self) -> AcpSession:
-        """Wait until the agent is ready. Raises `MewAgentError` if it is no longer started."""
+        """Wait until the agent is ready. Raises `MewAgentError` if no further start follows."""
         while self._agent is None or self._agent.ended.is_set():
             if self._failure is not None:
                 raise MewAgentError(self._failure)
@@ -220,11 +220,11 @@ class AcpEngine(Engine):
         await self.external.compact_if_full()
 
     def has_read(self, chat: StoredChat) -> bool:
-        """See `Engine`: the newest figure counts it."""
+        """See `Engine`: the newest figure includes the chat."""
         return MessageKey.of(chat.envelope) == self._entered
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
-        """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
+        """Send a prompt of the conversation; after a compaction that interrupts it, send a prompt to continue."""
         while True:
             async with self._one_prompt:
                 session = await self._ready_session()
@@ -241,7 +241,7 @@ class AcpEngine(Engine):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a prompt of the conversation runs. Updates that arrive without one repeat an earlier session."""
+        """Whether a prompt of the conversation runs. Updates without one repeat an earlier session."""
         return self._interruptible is not None
 
     async def _request_ended(self, result: Mapping[str, Any]) -> None:
@@ -335,7 +335,7 @@ class AcpEngine(Engine):
     # -- controls ----------------------------------------------------------------------------------------
 
     async def _compact(self, request: Compact) -> CompactDone:
-        """Send the agent's own command, after the running turn or in its middle. The answer contains failures."""
+        """Send the agent's own command, after or during the running turn. The answer contains failures."""
         try:
             return await self._send_compact_command(request)
         except MewAgentError as error:
@@ -376,7 +376,7 @@ class AcpEngine(Engine):
     # -- permissions -------------------------------------------------------------------------------------
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
-        """Propose the call that the agent asks about. Returns the option to choose; None without a decision in time."""
+        """Propose the call that the agent asks about. Returns the option to choose; None without a timely decision."""
         params = {"name": PERMISSION, "arguments": _asked_call(object_at(request, "toolCall"))}
         decision, scope = None, anyio.CancelScope()
         self._questions.add(scope)
@@ -408,7 +408,7 @@ class AcpEngine(Engine):
     async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
         """Return the result of a request that fulfils a permission proposal; None for other requests.
 
-        Raises `RequestFailed` if the proposal was already decided or never made, or the request changes the call.
+        Raises `RequestFailed` if the proposal is decided or unknown, or if the request changes the call.
         """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
@@ -457,9 +457,9 @@ class AcpAgent(Participant):
 
 
 def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call that the agent asks about, with its input, and its texts and changes outside the input.
+    """Return the call that the agent asks about: its input, and its texts and changes outside the input.
 
-    Some agents name the command or the change only there.
+    Some agents have the command or the change only there.
     """
     known = frozenset(texts_in(call.get("rawInput")))
     contents = objects_at(call, "content")

@@ -1,7 +1,7 @@
-"""[pure] Read the figures of an ACP agent, and decide when they are valid.
+"""[pure] Reads the figures of an ACP agent, and decides when they are valid.
 
-Owns that usage counts at the end of a main turn only, and that from the start of a compaction to the end of the next
-main turn nothing is known. Sends nothing: returns what to report.
+Usage counts only at the end of a main turn. From the start of a compaction to the end of the next main turn, the size
+is unknown. Sends nothing: returns the figures to report.
 """
 
 import math
@@ -25,7 +25,7 @@ _STEPS: Final[Mapping[str, CompactionStep]] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentUsage:
-    """An agent's report of its context: the tokens in it, and the size of its window if known.
+    """An agent's report of its context: its tokens, and the window size if known.
 
     `is_abandoned`: its turn was cancelled, so the figure may be the agent's own estimate.
     """
@@ -47,7 +47,7 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
 
 
 def spent_tokens(usage: object) -> int:
-    """Return the tokens that a usage of a turn or a call adds up to; 0 if it names none."""
+    """Return the total tokens of a turn's or call's usage; 0 if it has none."""
     return positive_count(value_at(usage, "totalTokens")) or 0
 
 
@@ -70,7 +70,7 @@ def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> Compactio
 
 
 def window_in(session: Mapping[str, Any]) -> int | None:
-    """Return the window that the answer to `session/new` names for its current model; None without one."""
+    """Return the current model's window in the answer to `session/new`; None without one."""
     current = value_at(session, "models", "currentModelId")
     listed = objects_at(session, "models", "availableModels")
     found = next((model for model in listed if model.get("modelId") == current), None)
@@ -78,10 +78,10 @@ def window_in(session: Mapping[str, Any]) -> int | None:
 
 
 class MessageRun:
-    """Follows the messages of a turn, to see a compaction that the agent does not report.
+    """Follows the messages of a turn to detect a compaction that the agent does not report.
 
-    An agent ends its turn with a message that calls no tool. If another one follows, it is the summary; the one after
-    that goes on with the turn.
+    An agent ends its turn with a message without a tool call. If another message follows, it is the summary; the
+    message after that continues the turn.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class UsageTracker:
         """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
 
     def turn_started(self, *, is_main: bool) -> None:
-        """Note that a prompt is sent. Only figures of main turns measure the context that is kept."""
+        """Note that a prompt is sent. Only figures of main turns measure the kept context."""
         self._is_main, self._has_compacted, self._seen = is_main, False, None
 
     def compacted(self) -> None:

@@ -1,7 +1,7 @@
 """A session with an ACP agent: its program, the handshake, prompts and updates.
 
-Owns the JSON-RPC connection, which reads tolerantly: a line that is not JSON and an unknown update are logged and
-skipped. Errors of `acp` become `AcpFailed`. Does not know the space.
+Owns the JSON-RPC connection. It logs and skips lines that are not JSON, and unknown updates. Errors of `acp` become
+`AcpFailed`. Does not know the space.
 """
 
 import json
@@ -58,9 +58,9 @@ class SignInNeeded(AcpFailed):
 
 @dataclass
 class LineTransport:
-    """The transport that `Connection` uses: one JSON object a line.
+    """The transport that `Connection` uses: one JSON object per line.
 
-    It passes updates and the ends of requests to `updates` itself, because only here their order is known.
+    It passes updates and the ends of requests to `updates`, because only here their order is known.
     """
 
     program: ChildProgram
@@ -73,7 +73,7 @@ class LineTransport:
     """How many lines in a row were no messages."""
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None at the end, or when the program can no longer be used."""
+        """Return the next message; None at the end, or when the program is unusable."""
         if self._incoming is None:
             self._incoming = self.program.lines()
         try:
@@ -93,12 +93,12 @@ class LineTransport:
         return None
 
     def close_for(self, problem: str) -> None:
-        """Note why the program can no longer be used although it runs."""
+        """Note why a running program is unusable."""
         self.problem = problem
         self.closed.set()
 
     def _message_in(self, line: bytes) -> dict[str, Any] | None:
-        """Return the message of a line; None without one. Raises `AcpFailed` after too many of these in a row."""
+        """Return the message of a line; None for other lines. Raises `AcpFailed` after too many of them in a row."""
         if not line.strip():
             return None
         try:
@@ -117,7 +117,7 @@ class LineTransport:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message, unless the agent has closed its input: it is exiting then, and `receive` ends."""
+        """Write a message. Do nothing if the agent has closed its input: it is exiting, and `receive` ends."""
         # Raising here would leave `Connection` with a failed future that nobody awaits.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.program.write_line(json.dumps(message, ensure_ascii=False))
@@ -193,8 +193,8 @@ class AcpSession:
     async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
         """Send a prompt and return the response, after all updates before it. Raises `AcpFailed`.
 
-        When cancelled, it asks the agent to end the turn and waits until it has, so that the next prompt finds it idle.
-        An agent that does not end it in time has to be started again: `ended` is set.
+        When cancelled, asks the agent to end the turn, and waits for the end, so that the agent is idle for the next
+        prompt. An agent that does not end the turn in time needs a restart: `ended` is set.
         """
         params = {"sessionId": self.session_id, "prompt": [{"type": "text", "text": text}]}
         answered, outcome, scope = anyio.Event(), list[Mapping[str, Any] | AcpFailed](), anyio.CancelScope(shield=True)
@@ -234,7 +234,7 @@ class AcpSession:
         await self._begin_mode()
 
     async def _begin_mode(self) -> None:
-        """Set the configured mode, else one that asks. Raises `AcpFailed` if the configured one cannot be set."""
+        """Set the configured mode, else a mode that asks. Raises `AcpFailed` if the configured mode cannot be set."""
         modes, configured = modes_in(self.opened), self.settings.mode
         self.mode = None if modes is None else modes.current
         if configured is not None and (modes is None or configured not in modes.offered):
@@ -282,14 +282,14 @@ class AcpSession:
 
 @dataclass(eq=False)
 class _EndedRequest:
-    """The result of a request, and whether every update before it is handled."""
+    """The result of a request, and whether all updates before it are handled."""
 
     result: Mapping[str, Any]
     is_handled: anyio.Event = field(default_factory=anyio.Event)
 
 
 class _Updates:
-    """The updates of one session and the ends of its requests, handled one after the other in their order."""
+    """The updates and ended requests of one session, handled one by one in order."""
 
     def __init__(self, handle: OnUpdate, on_response: OnResponse) -> None:
         self._handle, self._on_response = handle, on_response
@@ -304,7 +304,7 @@ class _Updates:
         await self._send.send(self._last_response)
 
     async def drained(self) -> None:
-        """Wait until the newest response, and every update before it, is handled."""
+        """Wait until the newest response and all updates before it are handled."""
         await self._last_response.is_handled.wait()
 
     async def run(self) -> None:

@@ -1,6 +1,6 @@
 """One chat, answered by an ACP agent.
 
-Turns the agent's response into an answer, and shows its updates to peers. Does not send prompts itself.
+Turns the agent's response into an answer, and shows its updates to peers. Sends no prompts.
 """
 
 import json
@@ -62,12 +62,12 @@ class AcpAnswer(Answering):
 
     @property
     def spent(self) -> tuple[int, int]:
-        """See `Answering`: of this turn; without reported tokens it counts as one call."""
+        """See `Answering`. Covers this turn; without reported tokens it counts as one call."""
         tokens = self._turn_tokens or self._call_tokens
         return tokens, int(self._was_prompted and not tokens)
 
     def fail(self, problem: str) -> None:
-        """Stop: the agent is gone for good; the answer reports it."""
+        """Stop, because the agent is gone for good. The answer reports it."""
         self._failure = problem
         self._gone.cancel()
 
@@ -130,7 +130,7 @@ class AcpAnswer(Answering):
             await self._agent.prompt_read((*self._remarks, self.chat))
 
     async def _show_call(self, update: Mapping[str, Any]) -> None:
-        """Announce a call once its arguments are known; show its end in the stream."""
+        """Announce a call when its arguments are known; show its end in the stream."""
         call_id, arguments = str(update.get("toolCallId")), update.get("rawInput")
         title, status = str(update.get("title") or update.get("kind") or "a tool"), str(update.get("status") or "")
         await self._reasoning.write("tool", toolCallId=call_id, tool=title, status=status)

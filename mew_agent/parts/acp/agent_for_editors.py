@@ -1,7 +1,7 @@
-"""An agent of a space as an ACP agent: editors that speak the Agent Client Protocol talk to it.
+"""An agent of a space as an ACP agent for editors.
 
 Turns prompts into chats, and answers, figures, compactions and proposals into updates and requests of the protocol. All
-sessions of the client are the agent's own conversation.
+client sessions share the agent's own conversation.
 """
 
 import logging
@@ -43,7 +43,7 @@ OPTIONS: Final = (
 
 
 class AcpServer:
-    """Serves one client: `me` is the participant that asks `agent` for it."""
+    """Serves one client: `me` asks `agent` for it."""
 
     def __init__(self, me: Participant, agent: str) -> None:
         self._me, self._agent = me, agent
@@ -137,7 +137,7 @@ class AcpServer:
             await self._update(session, usage)
 
     async def _show_context(self, event: ContextReported) -> None:
-        """Pass on the figures of the agent, and the beginning and the end of its compactions."""
+        """Send the agent's figures, and the start and end of its compactions."""
         if event.peer.id != self._agent:
             return
         await self._follow_compaction(event.context.word.word)
@@ -167,7 +167,7 @@ class AcpServer:
             self._me.start_soon(self._decide, proposal)
 
     async def _decide(self, proposal: ProposalMade) -> None:
-        """Let the client decide about a proposal of the agent. Another participant may be faster."""
+        """Let the client decide about a proposal of the agent. Another participant may decide first."""
         session = next((name for name, scope in self._sessions.items() if scope), next(iter(self._sessions)))
         body = proposal.envelope.body
         text = markdown_block("\n".join([f"{call_text(proposal.envelope)}:", *argument_lines(body)]))

@@ -1,4 +1,4 @@
-"""[pure] The ACP agents that this project knows, measured with the versions in docs/reference/acp-agents.md."""
+"""[pure] The known ACP agents, measured with the versions in docs/reference/acp-agents.md."""
 
 from types import MappingProxyType
 

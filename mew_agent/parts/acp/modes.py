@@ -1,7 +1,7 @@
-"""[pure] The modes of an ACP agent's session, the current one, and whether the agent asks in it before it acts.
+"""[pure] The modes of an ACP session, the current mode, and whether the agent asks before it acts.
 
-Reads and sets modes, given as `modes` or as a session option of the category `mode`, and chooses the first mode of a
-session. Sends nothing.
+Reads and sets modes (from `modes` or a session option of the category `mode`), and chooses the first mode of a session.
+Sends nothing.
 """
 
 from collections.abc import Mapping
@@ -61,9 +61,9 @@ def _mode_option(where: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def first_mode(modes: SessionModes, profile: AcpProfile, configured: str | None) -> str:
-    """Return the mode to begin in: the configured one, else one that asks, else the agent's own choice.
+    """Return the mode to begin in: the configured one, else one that asks, else the agent's choice.
 
-    A configured mode may not be among those offered.
+    The agent may not offer the configured mode.
     """
     if configured is not None:
         return configured
@@ -72,6 +72,6 @@ def first_mode(modes: SessionModes, profile: AcpProfile, configured: str | None)
 
 
 def reported_mode(mode: str, profile: AcpProfile, configured: str | None, *, asks_always: bool) -> AgentMode:
-    """Return a mode as reports show it. `asks_always`: the agent asks in each mode."""
+    """Return a mode in the form of reports. `asks_always`: the agent asks in every mode."""
     does_ask = asks_always or mode in profile.asking_modes
     return AgentMode(id=mode, asks=does_ask or (False if profile.asking_modes else None), chosen=mode == configured)

@@ -23,7 +23,7 @@ class AcpType(ParticipantType):
     added_by = AddedBy("--acp", "Agent", "ACP agent", "Run this agent over ACP.", tuple(profiles()))
 
     def start(self, start: ParticipantStart) -> ProgramStart:
-        """Return the command, and the settings that it reads from its environment."""
+        """Return the command, and the settings for its environment."""
         store = None if start.session is None else str(start.session)
         settings = {**start.settings, "cwd": str(start.folder), "store": store}
         return ProgramStart(start.program("mew", ("acp", "start", *start.joins)), settings)
@@ -36,14 +36,14 @@ class AcpType(ParticipantType):
         return text
 
     def useless_keys(self, section: AcpSettings) -> Iterator[tuple[Place, str]]:
-        """Yield keys that need another one."""
+        """Yield the keys that have no effect without another key."""
         if section.args and section.command is None:
             yield ("args",), "without 'acp.command'"
         if section.max_compacting is not None and section.compact_at is None:
             yield ("max_compacting",), "without 'acp.compact_at'"
 
     def check(self, check: StartCheck) -> None:
-        """Raise `ConfigError` without the agent's program, with the command that installs it."""
+        """Raise `ConfigError` if the agent's program is missing, with the install command."""
         from mew_agent.cli.app.locate import place_of
 
         settings = check.start.settings or {}
@@ -71,7 +71,7 @@ class AcpType(ParticipantType):
         return {installed_command(one)[0]: (name, one.install) for name, one in profiles().items()}
 
     def findings(self, name: str, section: AcpSettings) -> Iterator[Finding]:
-        """Yield the mode that the settings name, and whether the agent asks in it."""
+        """Yield the configured mode, and whether the agent asks in it."""
         if section.mode is not None:
             profile = profiles().get(section.agent or "", UNKNOWN)
             asks = reported_mode(section.mode, profile, section.mode, asks_always=False).asks

@@ -1,8 +1,7 @@
-"""[pure] The table of ACP agents: the command of each, the meaning of its figures, and how to ask it to compact.
+"""[pure] The table of ACP agents: their commands, the meaning of their figures, and their compaction commands.
 
-Owns the form of a profile, and how profiles are found: by entry points of the group `mew_agent.acp_profiles`. Those of
-this project are in `known_agents`. An agent without a profile gets `UNKNOWN`: its figures are shown and nothing acts on
-them.
+Owns the form of a profile. Finds profiles by entry points of the group `mew_agent.acp_profiles`; `known_agents` has
+those of this project. An agent without a profile gets `UNKNOWN`: its figures are only shown.
 """
 
 from collections.abc import Mapping
@@ -21,9 +20,9 @@ CompactionStep = Literal["started", "completed", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class AcpProfile:
-    """One agent. `window_percent` is the part of the window that its `size` is.
+    """One agent. `window_percent` says which part of the window its `size` is.
 
-    `name` is a part of the `agentInfo.name` that it announces.
+    `name` is part of its announced `agentInfo.name`.
     """
 
     name: str
@@ -62,7 +61,7 @@ def profiles() -> Mapping[str, AcpProfile]:
 
 
 def profile_for(configured: str | None, announced: str) -> AcpProfile:
-    """Return the profile of an agent: the configured one, else the one that fits the name it announces."""
+    """Return the profile of an agent: the configured one, else the one that matches its announced name."""
     if configured is not None and configured in profiles():
         return profiles()[configured]
     return next((one for one in profiles().values() if one.name in announced.lower()), UNKNOWN)

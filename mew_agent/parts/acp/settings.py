@@ -1,4 +1,4 @@
-"""The settings of an ACP agent: its program, its folder, its permissions; and the stored part of its session.
+"""The settings of an ACP agent: program, folder, permissions, and the stored part of its session.
 
 Owns the keys of `acp:` in a space.yaml. Starts nothing.
 """
@@ -84,8 +84,7 @@ class AcpSettings(SettingsModel):
 class AcpConfig(AcpSettings):
     """All settings of one ACP agent. Times are in seconds.
 
-    `store` is the file of the chats that are not answered yet, and of the session's id, so that a later start can
-    continue it.
+    `store` is the file with the unanswered chats and the session's id, for a later start.
     """
 
     cwd: str = "."
@@ -104,7 +103,7 @@ class AcpConfig(AcpSettings):
         return installed_command(profiles()[self.agent or ""], self.env.get("PATH"))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the program: the inherited part of `environ`, asking variables, and `env`."""
+        """Return the program's environment: the inherited part of `environ`, variables that make it ask, and `env`."""
         return {**inherited(environ), **self._asking_environment, **self.env}
 
     @property
@@ -132,9 +131,9 @@ def _checked_time(at: str) -> str:
 
 
 class KeptSession(BaseModel):
-    """The stored part of an agent's session, for a restart: its id, and its last figure.
+    """The stored part of an agent's session: its id and last figure.
 
-    `program` and `cwd` are those that it was opened with: another agent cannot load it.
+    `program` and `cwd` identify the agent, because another agent cannot load the session.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -67,7 +67,7 @@ def start(
 
 
 def _settings(profile: str | None, command: list[str], cwd: str) -> AcpConfig:
-    """Return the settings of the options, else those that `mew up` passed. Raises `ConfigError`."""
+    """Return the settings from the options, else those from `mew up`. Raises `ConfigError`."""
     passed, more = os.environ.get(ACP_CONFIG), ", or --command"
     try:
         if profile is not None or command:
@@ -110,7 +110,7 @@ def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
 
 
 def require_pipe(descriptor: int, name: str) -> None:
-    """Raise `ConfigError` for a file or /dev/null: asyncio can wait for pipes, sockets and terminals only."""
+    """Raise `ConfigError` for a file or /dev/null: asyncio can only wait for pipes, sockets and terminals."""
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
         raise ConfigError(name, "no editor is connected to it", "a pipe; let an editor start `mew serve acp`")

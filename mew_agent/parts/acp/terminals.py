@@ -1,7 +1,7 @@
 """The terminals of an ACP agent: commands that we run for it in its working folder, if its settings allow it.
 
-Bounds the folders in which a command may start, the environment that it sees, and the output that is kept. No command
-outlives the agent. A command is not confined: it may do what the agent's own program may. Does not know the protocol.
+Limits the start folders, the environment, and the kept output of commands. No command outlives the agent. Commands are
+not confined: they have the permissions of the agent's own program. Does not know the protocol.
 """
 
 import os
@@ -51,7 +51,7 @@ class _Terminal:
     """Whether it ended and left no program behind: another program may have its id now."""
 
     async def run(self) -> None:
-        """Keep the end of the output until the command ends."""
+        """Keep the last part of the output until the command ends."""
         async with anyio.create_task_group() as tasks:
             read = anyio.Event()
             tasks.start_soon(self._read, read)
@@ -92,7 +92,7 @@ class _Terminal:
 
     @property
     def exit_status(self) -> dict[str, Any]:
-        """The exit code, or the name of the signal, such as `SIGTERM`, as the protocol writes them."""
+        """The exit code, or the signal's name such as `SIGTERM`, in the protocol's form."""
         code = self.process.returncode
         if code is not None and code < 0:
             name = next((one.name for one in signal.Signals if one == -code), str(-code))

@@ -1,7 +1,7 @@
 """The files of an agent's working folder. The agent reads and writes them through us if its settings allow it.
 
-A path may reach regular files below the folder, after symbolic links are resolved, and nothing in `.mew`, where a space
-keeps its tokens. Does not know the protocol.
+Paths may reach only regular files below the folder, after symbolic links are resolved, and nothing in `.mew`, which has
+the tokens. Does not know the protocol.
 """
 
 import os
@@ -60,8 +60,7 @@ class ProjectFiles:
     def _open(self, path: str, flags: int) -> int:
         """Open a regular file below the folder.
 
-        Each folder is opened from the one above it without following links: the path is resolved already, so a link in
-        it was put there meanwhile.
+        Each folder is opened from its parent without following links: in a resolved path, any link was added meanwhile.
         """
         target = Path(os.path.realpath(self._root / path))  # `resolve` raises another error if links form a circle
         if not path or not target.is_relative_to(self._root) or target == self._root:

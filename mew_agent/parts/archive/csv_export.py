@@ -1,4 +1,4 @@
-"""[pure] The figures of a participant over time as CSV. A figure that was not known is an empty cell, never 0."""
+"""[pure] The figures of a participant over time as CSV. An unknown figure is an empty cell, never 0."""
 
 import csv
 import io
@@ -26,6 +26,6 @@ def csv_lines(figures: ParticipantFigures) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell. A text that a spreadsheet would take for a formula gets an apostrophe."""
+    """Return a value as a cell. Text that a spreadsheet would read as a formula gets an apostrophe."""
     text = "" if value is None else clean(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text

@@ -1,6 +1,6 @@
 """`mew context history`, `show`, `undo` and `recall`.
 
-Prints the answers. What can be undone is up to the participant.
+Prints the answers. The participant decides what can be undone.
 """
 
 import sys

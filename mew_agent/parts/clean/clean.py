@@ -1,6 +1,6 @@
 """`mew clean`: removes files of past runs of a space, never a person's own files.
 
-Knows the files of each selection. space.yaml, agents/ and everything outside the space's own folders stay.
+Selects the files. Keeps space.yaml, agents/ and everything outside the space's own folders.
 """
 
 import stat
@@ -25,7 +25,7 @@ _KEPT = ".gitignore"
 
 @dataclass(frozen=True, slots=True)
 class CleanSelection:
-    """The files to remove. Without `logs`, `fifos` and `everything` it means logs and FIFOs."""
+    """The files to remove. Without `logs`, `fifos` or `everything`, selects logs and FIFOs."""
 
     logs: Annotated[bool, option("--logs", "Remove logs only.")] = False
     fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False
@@ -97,7 +97,7 @@ def _is_fifo(path: Path) -> bool:
 
 
 def _remove(path: Path, *, is_running: bool) -> bool:
-    """Remove a file, or empty it while programs run: they would keep writing to a removed file unseen."""
+    """Remove a file, or empty it while programs run, because they would keep writing to a removed file."""
     if not is_running:
         path.unlink(missing_ok=True)
     elif path.is_file() and not path.is_symlink():

@@ -1,7 +1,7 @@
 """Asks before the agent compacts: publishes the plan as a proposal to itself, and carries out the decision.
 
-Decides who may approve and until when, what a proposal says, and how long a rejection holds; announces the end. While a
-proposal is open the agent continues its work: no chat waits for it. Does not know why a compaction is wanted.
+Decides the approvers, the deadline, the contents of a proposal, and the duration of a rejection; announces the end. The
+agent keeps working while a proposal is open.
 """
 
 import logging
@@ -48,14 +48,14 @@ REJECTION_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rejection, at this size of the next request and at this time."""
+    """A rejection, with the time and the size of the next request."""
 
     text: str
     tokens: int
     at_seconds: float
 
     def holds(self, tokens: int, window_tokens: int, at_seconds: float) -> bool:
-        """Return whether the same question would only be repeated."""
+        """Return whether another proposal would only repeat the question."""
         has_grown = (tokens - self.tokens) * REJECTION_PART >= window_tokens
         return not has_grown and at_seconds - self.at_seconds < REJECTION_SECONDS
 
@@ -75,13 +75,14 @@ class CompactionApproval:
         conversation.events.subscribe(self._follow)
 
     def must_ask(self, requester: str) -> bool:
-        """Return whether a compaction that this participant requests has to be approved."""
+        """Return whether a compaction requested by this participant needs approval."""
         return requester not in self._settings.approve
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
-        """Decide about a compaction by the policy now; None: not yet, and a proposal is open or a rejection applies.
+        """Decide about a compaction by the policy now; None: not yet, because a proposal is open or a rejection
+        applies.
 
-        An urgent one always runs, because the next request would not fit without it.
+        An urgent one always runs, because the next request would not fit otherwise.
         """
         asked, self._rejection = self._rejection, None if is_urgent else self._rejection
         if is_urgent:
@@ -106,7 +107,7 @@ class CompactionApproval:
         return None
 
     async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
-        """Ask about a compaction that a participant requested, and wait for the decision."""
+        """Ask for approval of a requested compaction, and wait for the decision."""
         if self._asking is not None:
             return CompactionDecision("dropped", "compaction_in_progress")
         self._asking, self._why_cancelled = anyio.CancelScope(), None
@@ -129,7 +130,7 @@ class CompactionApproval:
     # -- asking ------------------------------------------------------------------------------------------
 
     async def _ask(self, proposed: ProposedCompaction) -> CompactionDecision:
-        """Publish the plan until it is decided or the deadline has passed, and announce the end."""
+        """Publish the plan until a decision or the deadline, and announce the end."""
         assert self._asking is not None
         decision: CompactionDecision | None = None
         try:
@@ -181,7 +182,7 @@ class CompactionApproval:
         return {**arguments, **session, "approvers": list(self._settings.approve), "goes_on_at": goes_on_at}
 
     async def _decision_in(self, envelope: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
-        """Return the decision in the answer to a proposal; None if it has to be proposed again."""
+        """Return the decision in the answer to a proposal; None if a new proposal is needed."""
         if envelope.sender not in self._settings.approve:
             logger.warning("'%s' may not decide about a compaction; proposing it again", envelope.sender)
             return None
@@ -191,7 +192,7 @@ class CompactionApproval:
         return await self._approved(envelope, proposed)
 
     async def _approved(self, request: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
-        """Return the decision in an approver's request. Announces one that cannot be carried out, and returns None."""
+        """Return the decision in an approver's request. Announce one that cannot be carried out, and return None."""
         try:
             approved = read_approval(arguments_of(request.body))
             target_tokens = None if approved.target_tokens == proposed.target_tokens else approved.target_tokens
@@ -207,9 +208,9 @@ class CompactionApproval:
         return CompactionDecision("approved", request.sender, target_tokens)
 
     async def answer(self, request: Envelope) -> dict[str, Any] | None:
-        """Return the result of a request that decides about a proposal; None if it is another request.
+        """Return the result of a request that decides a proposal; None for other requests.
 
-        Raises `RequestFailed` for a participant that may not decide, and for arguments that make no sense.
+        Raises `RequestFailed` if the participant may not decide, or for invalid arguments.
         """
         if CallSubject.read(request.body).tool != COMPACT_CONTEXT:
             return None
@@ -242,8 +243,8 @@ def proposal_arguments(
 ) -> dict[str, Any]:
     """Describe a compaction: removed and kept items, tokens freed, tokens spent. All sizes are projected.
 
-    `freed_tokens` is what is freed if the summary uses its whole budget, so rather too little; `cost_tokens` is what
-    the summary call reads and writes.
+    `freed_tokens` assumes that the summary uses its whole budget, so it is rather too low; `cost_tokens` are the tokens
+    that the summary call reads and writes.
     """
     plan = proposed.plan
     leaving, staying = plan.leaving(history.items), plan.staying(history.items)

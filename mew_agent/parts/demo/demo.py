@@ -1,7 +1,7 @@
 """`mew demo`: a complete space in one command: a gateway, two agents and a model, each in its own process.
 
-Owns the demo's space, and its start and end, which use `mew up` and `mew down` as a user would. The plot is `story`,
-how it is shown is `demo_view`.
+Owns the demo's space, and its start and end, which use `mew up` and `mew down` as a user would. `story` has the plot,
+`demo_view` the display.
 """
 
 import os
@@ -99,7 +99,7 @@ async def play(
     pace_seconds: float,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> list[CompactionCheck]:
-    """Join the running space as its person and play the story. Raises `DemoFailed` at the timeout."""
+    """Join the running space as its person and play the story. Raises `DemoFailed` on timeout."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     with anyio.move_on_after(limit_seconds):
         async with Participant(run.ws, space=run.space, id=YOU, token=token, reports_context=False) as me:
@@ -162,7 +162,9 @@ def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False
 
 @contextmanager
 def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile, Path, str]]:
-    """Run `mew up`, and `mew down` after it unless kept. Yields the run file, the folder, and the model in words."""
+    """Run `mew up`, and afterwards `mew down` unless kept. Yields the run file, the folder, and a description of the
+    model.
+    """
     kept = False
     folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
     try:
@@ -203,7 +205,7 @@ def run_mew(*arguments: str, check: bool = True) -> None:
 
 
 def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) -> list[str]:
-    """Return the outcome as a table if it fits: the tokens freed, and the next size as expected and as reported."""
+    """Return the outcome, as a table if it fits: the tokens freed, and the expected and reported next size."""
     rows = [("COMPACTED", "WHY", "FREED", "EXPECTED", "REPORTED", "OFF BY")]
     rows += [
         (

@@ -23,7 +23,7 @@ Show = Callable[[DemoEvent], None]
 
 @contextmanager
 def shown(names: tuple[str, ...]) -> Iterator[Show]:
-    """Show events on standard output within the block. `names` are the agents, in the order of their rows."""
+    """Show events on standard output while the block runs. `names` are the agents, in the order of their rows."""
     if OUTPUT.is_json:
         yield terminal.print_json
     elif terminal.is_terminal(sys.stdout):
@@ -34,7 +34,7 @@ def shown(names: tuple[str, ...]) -> Iterator[Show]:
 
 
 def print_plainly(event: DemoEvent) -> None:
-    """Print a line for an event that matters in a log."""
+    """Print a line for an event that is worth logging."""
     if event["event"] == "status":
         terminal.print_line(board_line(entry_from(event), now=terminal.now()))
     elif (line := line_for(event)) is not None:

@@ -1,7 +1,6 @@
-"""The plot of the demo: two agents read a text in parts; one compacts automatically, the other because we ask it to.
+"""The plot of the demo: two agents read a text in parts; one compacts automatically, the other on request.
 
-Acts as the third participant of the space, sees only what any peer sees, and emits it as events. Does not know how the
-space was started or how events are shown.
+Acts as the third participant, sees only what peers see, and emits it as events.
 """
 
 import re
@@ -64,7 +63,7 @@ def split_text(source: PurePath, text: str) -> list[TextPart]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionCheck:
-    """A compaction with the next size of the context, as expected and as the model reported it.
+    """A compaction with the expected and the reported next size of the context.
 
     The expected size is the one after the compaction plus an estimate of the next question.
     """
@@ -95,7 +94,7 @@ class DemoFailed(MewAgentError):
 
 @dataclass
 class DemoStory:
-    """The demo. `by_itself` and `on_request` are the two agents' ids; `pace_seconds` slows it down for viewers."""
+    """The demo. `by_itself` and `on_request` are the agents' ids; `pace_seconds` slows the demo down for viewers."""
 
     me: Participant
     by_itself: str
@@ -110,7 +109,7 @@ class DemoStory:
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def play(self, texts: dict[str, Iterator[TextPart]]) -> list[CompactionCheck]:
-        """Feed both agents until each has compacted and its model has reported a prompt since. Returns the checks."""
+        """Feed both agents until each has compacted and then had a reported prompt. Returns the checks."""
         self.me.on_context(self._record_report)
         for agent in (self.by_itself, self.on_request):
             await self._wait_for(partial(self._context, agent), f"'{agent}' did not join")
@@ -161,7 +160,7 @@ class DemoStory:
         )
 
     def _fitting(self, agent: str, text: str) -> str:
-        """Shorten a part near the threshold: one that exceeds it by far could not be sent at all."""
+        """Shorten a part near the threshold, because a part far above it could not be sent."""
         sent = self._sent_characters.setdefault(agent, [])
         context = self._context(agent)
         report = context.report if context else None
@@ -175,7 +174,7 @@ class DemoStory:
         return text
 
     async def _follow_up(self, agent: str) -> None:
-        """Ask one more short question: its reported size shows whether the account is right."""
+        """Ask one more short question, whose reported size verifies the accounts."""
         await self._wait_for(lambda: self._compactions(agent), f"'{agent}' did not report its compaction")
         if not self._is_checked(agent):
             await self._chat(agent, FOLLOW_UP)

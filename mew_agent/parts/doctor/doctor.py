@@ -1,6 +1,6 @@
-"""`mew doctor`: lists installed programs and packages, and the command that installs a missing one.
+"""`mew doctor`: lists installed programs and packages, and the install commands of missing ones.
 
-Looks for programs and packages, and marks those that the space of this folder needs. Installs nothing.
+Marks those that the space of this folder needs. Installs nothing.
 """
 
 import importlib.metadata
@@ -91,7 +91,9 @@ def _print_findings(found: list[Finding]) -> None:
 
 
 def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
-    """Return the findings about this machine. `needed` has the participants by program, or by extra as `[name]`."""
+    """Return the findings about this machine. `needed` maps programs, and extras as `[name]`, to the participants that
+    need them.
+    """
     programs = {name: of for kind in participant_types().values() for name, of in kind.programs().items()}
     known = {**programs, **NODE_COMMANDS}
     searched = [*known, *(name for name in needed if name not in known and name[0] != "[")]
@@ -125,7 +127,7 @@ def _findings_of_participants(config: SpaceConfig) -> Iterator[Finding]:
 
 
 def needs(config: SpaceConfig) -> dict[str, tuple[str, ...]]:
-    """Return the programs and extras (as `[name]`) of the participants that start with the space, with their ids."""
+    """Return the programs and extras (as `[name]`) needed at the start, with the participants that need them."""
     needed = defaultdict[str, list[str]](list)
     for name, one in config.participants.items():
         key = one.type_key
@@ -137,7 +139,9 @@ def needs(config: SpaceConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Yield each extra for users, and a package that it installs: the one with its name, else its first of its own."""
+    """Yield each extra for users, and a package that it installs: the one with its name, else the first that only it
+    has.
+    """
     packages = defaultdict[str, list[str]](list)
     for line in importlib.metadata.requires("mew-agent") or ():
         match = _EXTRA.match(line)
@@ -159,7 +163,7 @@ def _package(name: str) -> str | None:
 def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
     """Return the output of `PROGRAM --version`, and the problem if it does not run; neither if it is not on PATH.
 
-    `is_known`: the program is known to have this option.
+    `is_known`: the program supports this option.
     """
     path = shutil.which(program)
     if path is None:

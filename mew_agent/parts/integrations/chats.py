@@ -1,7 +1,7 @@
 """Let a participant answer chats with another library's agent, report its context, and compact it.
 
-Owns the engine: one turn of the library, the report of its figures, and compactions between turns. The library itself
-is called by `ask`, and a function of `library_results` reads what it returned.
+Owns the engine: one turn of the library, the report of its figures, and compactions between turns. `ask` calls the
+library, and a function of `library_results` reads its result.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,14 +41,14 @@ def answer_chats(
     limits: LoopLimits | None = None,
     store: Path | None = None,
 ) -> list[Any]:
-    """Answer chats to `me` with the text that `read` finds in the result of `ask`; call it before `me` joins.
+    """Answer chats to `me` with the text that `read` finds in the result of `ask`. Use it before `me` joins.
 
     After each turn it reports the usage of the last call, `unknown` if there is none. A compaction keeps the last turn,
     a clear nothing; both wait for a running turn. `window` is the size of the model's window in tokens. Returns the
     history, which your own handlers may change. An exception of `ask` is answered to the sender of the chat.
 
-    `answer_broadcasts` `rules` answers questions to everyone, too. `limits` are those of agents. `store` is a file that
-    keeps the chats that wait, for a restart.
+    `answer_broadcasts` `rules` also answers questions to everyone. `limits` are those of agents. `store` is a file that
+    keeps waiting chats across restarts.
     """
     engine = LibraryEngine(me, ask, read, window, model, MemoryStore() if store is None else SqliteStore(store))
     chosen = AddressFilter((me.id,), answer_broadcasts)

@@ -1,7 +1,7 @@
-"""[pure] Read the results of other agent libraries: the text, the usage of the last model call, and the history.
+"""[pure] Reads the results of other agent libraries: the text, the usage of the last model call, and the history.
 
-Knows where each library has them. It imports none of the libraries, so it works with every version whose results have
-these attributes. What a usage object means is decided in `mew_agent.model.usage`.
+Imports none of the libraries, so it works with every version whose results have these attributes.
+`mew_agent.model.usage` reads usage objects.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,8 +21,8 @@ SERVER_CALLS: Final = SERVER_TOOLS | {"server_tool_call", "builtin-tool-call", "
 class LibraryReply:
     """The answer of another library's agent.
 
-    `usage` is that of the last model call, which fills the context; it `is_sum` if only a sum over several calls is
-    known, and is None if nothing was reported. `history` holds the library's messages to continue with, with this turn.
+    `usage` is that of the last model call, which gives the context size. `is_sum`: only a sum over several calls is
+    known. It is None if nothing was reported. `history` has the library's messages up to this turn.
     """
 
     text: str
@@ -31,7 +31,7 @@ class LibraryReply:
 
 
 def from_langgraph(result: Any) -> LibraryReply:
-    """Read the state that `graph.ainvoke` returned, of a graph or of `create_agent` of LangChain; it has `messages`."""
+    """Read the state returned by `graph.ainvoke`, for a graph or LangChain's `create_agent`; it has `messages`."""
     messages = result["messages"]
     reply = next(one for one in reversed(messages) if one.type == "ai")
     content = reply.content if isinstance(reply.content, list) else ()
@@ -52,7 +52,7 @@ def from_pydantic_ai(result: Any) -> LibraryReply:
 
 
 def from_crewai(result: Any) -> LibraryReply:
-    """Read the result of `agent.kickoff` or `crew.kickoff`. It has the sum of all calls only; a crew has no history."""
+    """Read the result of `agent.kickoff` or `crew.kickoff`. It only has the sum of all calls; a crew has no history."""
     messages = getattr(result, "messages", ())
     return LibraryReply(
         result.raw, usage_from(result.token_usage), [one for one in messages if one["role"] != "system"]

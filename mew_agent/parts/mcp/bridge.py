@@ -1,6 +1,6 @@
-"""Keep an MCP server running and offer it to a space as a participant.
+"""Keeps an MCP server running and offers it to a space as a participant.
 
-Decides which failures are followed by a restart, and tells peers of them. Does not import `mcp`; see `mcp_session`.
+Decides which failures cause a restart, and reports them to peers. Only `mcp_session` imports `mcp`.
 """
 
 import logging
@@ -115,7 +115,9 @@ async def run_bridge(
     token: str,
     joined: Callable[[Bridge], None] = lambda _bridge: None,
 ) -> None:
-    """Start the server, join the space, then call `joined`, and forward requests until one of the two stays down."""
+    """Start the server, join the space, then call `joined`, and forward requests until the server or the connection
+    ends for good.
+    """
     me: Participant
 
     # Sending runs in the participant's tasks: a missing gateway must not delay the server.

@@ -132,9 +132,9 @@ def serve(
 
 @asynccontextmanager
 async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dict[str, Any]]:
-    """Serve the tools of `mew serve mcp`, as `me`, to its program only. Yields the server's entry of `session/new`.
+    """Serve the tools of `mew serve mcp`, as `me`, to its program only. Yields the server's entry for `session/new`.
 
-    The program gets a token for this server, and never that of the participant.
+    The program gets a token for this server only, never the participant's.
     """
     from mew_agent.parts.mcp.offers_server import serving_http  # needs the extra `mcp`
     from mew_agent.parts.mcp.space_offers import make_server

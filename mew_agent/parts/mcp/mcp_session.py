@@ -70,7 +70,7 @@ class ServerFailed(ChildFailed):
 
 
 class _AnyResult(BaseModel, extra="allow"):
-    """A result with any keys, so that results unknown to the package are forwarded, too."""
+    """A result with any keys, so that results unknown to the package are also forwarded."""
 
 
 @dataclass
@@ -174,9 +174,9 @@ async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSess
 
 
 async def _shake_hands(session: ClientSession) -> None:
-    """Initialise the session: by `initialize`, or by discovery for the newest servers, which no longer have it.
+    """Initialise the session: by `initialize`, or by discovery for the newest servers without it.
 
-    An unknown protocol version in the answer is accepted and read as the oldest one: some small servers send one.
+    Accepts an unknown protocol version as the oldest one, because some small servers send one.
     """
     params = types.InitializeRequestParams(
         protocol_version=LATEST_HANDSHAKE_VERSION,
@@ -199,7 +199,9 @@ async def _shake_hands(session: ClientSession) -> None:
 
 
 class _BridgeClientSession(ClientSession):
-    """Refuses requests of the server to its client: sampling, elicitation and roots. The bridge announces none."""
+    """Refuses requests of the server to its client: sampling, elicitation and roots. The bridge announces none of
+    them.
+    """
 
     async def dispatch_input_request(
         self, ctx: ClientRequestContext, request: types.InputRequest
@@ -227,7 +229,9 @@ async def _handle_notification(notify: Notify, message: types.ServerNotification
 
 @asynccontextmanager
 async def _subscribed(session: ClientSession) -> AsyncIterator[None]:
-    """Receive change notifications while the block runs. Older servers send them anyway, newer ones on request."""
+    """Receive change notifications while the block runs. Older servers always send them; newer ones send them on
+    request.
+    """
     if session.discover_result is None:
         yield
         return
@@ -250,7 +254,7 @@ async def _listen_for_changes(session: ClientSession) -> None:
 
 @asynccontextmanager
 async def _streams(program: ChildProgram) -> AsyncIterator[tuple[_Streams, anyio.Event]]:
-    """The lines of a program as message streams for the package, and an event for their end."""
+    """Yield a program's lines as message streams for the package, and an event for their end."""
     to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     ended = anyio.Event()

@@ -68,8 +68,8 @@ _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
 class OffersServer(Server[None]):
     """An MCP server for one `Offers`.
 
-    With `has_resources` clients also list, read and subscribe to resources, and learn of changes: call `notify_lists`
-    or `notify_resource` after each. `running` is entered while clients are served.
+    With `has_resources`, clients can also list, read and subscribe to resources. Call `notify_lists` or
+    `notify_resource` after each change. `running` is entered while clients are served.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class OffersServer(Server[None]):
         return _RESULTS[ctx.method].model_validate(result, by_name=False)
 
     async def _call_tool(self, ctx: Context, _params: object) -> HandlerResult:
-        """Call a tool. Wrong arguments and unknown names are results, too, so that the client's model reads them."""
+        """Call a tool. Return errors about arguments and names as results, so that the client's model reads them."""
         try:
             result = await self._offers.request(ctx.method, ctx.params or {})
         except RequestFailed as error:
@@ -212,7 +212,7 @@ class OffersServer(Server[None]):
 
 
 def _tool(entry: Mapping[str, Any]) -> types.Tool:
-    """Return a tool for a list. Hints that MCP does not allow are left out."""
+    """Return a tool for a list. Leaves out hints that MCP does not allow."""
     try:
         return types.Tool.model_validate(entry, by_name=False)
     except ValidationError:
@@ -242,8 +242,7 @@ async def serving_http(
 ) -> AsyncIterator[str]:
     """Serve streamable HTTP on the loopback interface while the block runs, to clients that send the token.
 
-    Port 0 picks a free port; `ping_seconds` is that of `kept_alive`. Yields the URL. Raises `OSError` if the port is
-    taken.
+    Port 0 picks a free port; `ping_seconds` as in `kept_alive`. Yields the URL. Raises `OSError` if the port is taken.
     """
     # It logs a traceback when a client ends, or ends its session, while a call runs.
     logging.getLogger("mcp.server.streamable_http").setLevel(logging.CRITICAL)

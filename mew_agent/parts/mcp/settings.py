@@ -53,8 +53,8 @@ class McpServerSettings(SettingsModel):
 class BridgeOptions(SettingsModel):
     """How a bridge starts its server. `init_timeout`, a key of the TypeScript tools, is in milliseconds.
 
-    A server that fails is restarted at most `max_reconnects` times in a row, with delays that double. A run of a
-    minute resets the count.
+    A failed server is restarted at most `max_reconnects` times in a row, with doubling delays. A run of one minute
+    resets the count.
     """
 
     init_timeout: int = Field(default=30_000, gt=0)

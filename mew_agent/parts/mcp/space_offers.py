@@ -1,8 +1,7 @@
 """The content of `mew serve mcp`: actions of a participant, the board and contexts as resources, and peers' tools.
 
-Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. The
-board and the members, connected or not, are read over HTTP; all else goes through the participant. MCP is
-`offers_server`.
+Owns the actions, and keeps the participant in the space, even after a restart at another port. Reads the board and all
+members over HTTP; everything else goes through the participant. `offers_server` implements MCP.
 """
 
 import asyncio
@@ -78,9 +77,9 @@ Peer = Annotated[str, Field(description="A participant's id, as listed by `list_
 
 
 def make_server(connection: ConnectionOptions, me: Participant | None = None) -> OffersServer:
-    """Create the server of the participant that `connection` names; it joins the space unless it is `me`.
+    """Create the server for the participant of `connection`, which joins the space, or for `me`.
 
-    `me` has to discover the tools of its peers.
+    `me` must discover the tools of its peers.
     """
     link = SpaceLink(connection, me)
     offers = SpaceOffers(connection, link)
@@ -248,14 +247,14 @@ class SpaceOffers:
     # -- the space ---------------------------------------------------------------------------------------
 
     async def _me(self, peer: str | None = None) -> Participant:
-        """Return the participant. Raises `NoSuchParticipant` or `ParticipantOffline` if `peer` is not here."""
+        """Return the participant. Raises `NoSuchParticipant` or `ParticipantOffline` for an absent `peer`."""
         me, _ = await self._link.joined()
         if peer not in (None, me.id, *me.peers):
             await self._read(lambda api: check_member(api, api.board(), str(peer)))
         return me
 
     async def _read(self, read: Callable[[GatewayApi], T]) -> T:
-        """Read from the gateway of the space, which is looked up each time. Raises the errors of `find_gateway`."""
+        """Read from the space's gateway, which is found anew each time. Raises the errors of `find_gateway`."""
         outcome: Future[T] = Future()
         outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
 
@@ -273,7 +272,7 @@ class SpaceOffers:
 class SpaceLink:
     """Keeps the participant in the space while clients are served, and joins again when the space restarts.
 
-    A participant that is given keeps itself there.
+    A given participant manages its own connection.
     """
 
     def __init__(self, connection: ConnectionOptions, me: Participant | None = None) -> None:
@@ -315,7 +314,7 @@ class SpaceLink:
                 await self._wanted.wait()
 
     async def _stay(self, who: Identity) -> None:
-        """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
+        """Stay until the connection ends for good, or the space has moved or disappeared."""
         me = Participant(
             who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True, reports_context=False
         )
@@ -365,7 +364,7 @@ class SpaceLink:
 
     @contextmanager
     def accepting_uncorrelated(self, request: PendingRequest) -> Iterator[None]:
-        """Accept the peer's next chat to us as the answer, too: people and some agents do not correlate."""
+        """Also accept the peer's next chat to us as the answer, because people and some agents do not correlate."""
         self._uncorrelated.append(request)
         try:
             yield
@@ -373,14 +372,16 @@ class SpaceLink:
             self._uncorrelated.remove(request)
 
     async def ready(self) -> None:
-        """Wait until the space was looked for and its peers had time to list their tools. Bounded."""
+        """Wait, for a limited time, until the space is found and its peers have listed their tools."""
         with anyio.move_on_after(READY_SECONDS):
             await self._tried.wait()
             if self._joined is not None:
                 await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
 
     async def joined(self) -> tuple[Participant, PeerTools]:
-        """Return the participant and the tools of its peers, or try to join. Raises `RequestFailed` without success."""
+        """Return the participant and the tools of its peers; joins if necessary. Raises `RequestFailed` if that
+        fails.
+        """
         if self._joined is None:
             if self._tried.is_set():
                 self._tried = anyio.Event()
@@ -392,7 +393,7 @@ class SpaceLink:
         return self._joined
 
     def listed_tools(self) -> list[dict[str, Any]]:
-        """Return the tools of peers that the participant may call or propose to call, as MCP lists them."""
+        """Return the peers' tools that the participant may call or propose, in MCP's form."""
         offered = self._joined[1].offered() if self._joined is not None else ()
         return [
             {
@@ -413,7 +414,7 @@ def context_uri(participant: str) -> str:
 
 
 def board_text(board: Board, now: datetime) -> str:
-    """Return the board as a line for each participant."""
+    """Return the board with one line per participant."""
     with_context = [entry for entry in board.participants if words.has_context(entry.status)]
     others = [_name(entry) for entry in board.participants if entry not in with_context]
     lines = [

@@ -1,6 +1,6 @@
-"""[pure] Read the events of a reply of the Responses API and of the Messages API, apart from its text.
+"""[pure] Read the events of a reply of the Responses API and of the Messages API, except its text.
 
-What completes a reply, and its usage, are those of `model.reply_events`.
+`model.reply_events` decides on complete replies and usage.
 """
 
 from collections.abc import Callable, Mapping
@@ -121,7 +121,7 @@ READERS: Final[Mapping[Api, Callable[[], BodyReader]]] = {
 def _merged(before: Mapping[str, object], new: Mapping[str, object]) -> dict[str, object]:
     """Return a usage object of the Messages API after a later one: null and 0 replace nothing.
 
-    A later prompt, one with positive `input_tokens`, replaces all figures of the earlier one, with zeros too.
+    A later prompt with positive `input_tokens` replaces all earlier figures, even with zeros.
     """
     later_prompt = CACHE_APART if positive_count(new.get("input_tokens")) else ()
     return {

@@ -1,6 +1,6 @@
-"""Reads the model calls that pass a relay, and tells an observer of each.
+"""Reads the model calls that pass a relay, and reports each to an observer.
 
-Decides which calls are measured, and recognises the end of each. Does not know what the figures are for.
+Decides which calls are measured, and recognises their ends.
 """
 
 import json
@@ -29,11 +29,11 @@ class CallObserver(Protocol):
     """Receives the model calls that pass."""
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """Add a call by the facts of its request."""
+        """Add a call with the facts of its request."""
         ...
 
     def end(self, call: MeteredCall, reply: Reply | None) -> None:
-        """Add the reply of a call, or None if it failed or was cut. Called before the agent sees the end."""
+        """Add the reply of a call, or None if it failed or was cut. It is called before the agent sees the end."""
         ...
 
 
@@ -74,7 +74,7 @@ class MeasuredCall:
 
     @property
     def holds(self) -> Holding:
-        """The last chunk of a whole answer waits for its end, and an end mark for the usage that may follow it."""
+        """See `WatchedCall`. The last chunk of a whole answer waits for the end, and an end mark waits for usage."""
         if self.has_ended or self.reader is None:
             return "nothing"
         if self.reader.awaits_usage:

@@ -1,4 +1,4 @@
-"""[pure] Which calls of an agent belong to its own conversation, and which figure is valid.
+"""[pure] Decides which calls of an agent belong to its own conversation, and which figure is valid.
 
 Owns the rules:
 
@@ -35,7 +35,7 @@ Verdict = Literal["running", "main", "provisional", "aside", "failed"]
 
 @dataclass(eq=False, slots=True)
 class MeteredCall:
-    """One call, its verdict and the reason. `number` counts from 1. `facts` has the last digest only."""
+    """One call, its verdict and the reason. `number` counts from 1. `facts` only has the last digest."""
 
     number: int
     facts: CallFacts
@@ -54,7 +54,7 @@ class MeteredCall:
 
     @property
     def model(self) -> str:
-        """The model that answered, or the requested one until then; empty if neither is named."""
+        """The model that answered, until then the requested one; empty if neither is named."""
         return (self.reply.model if self.reply is not None else None) or self.facts.model
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class MainLine:
         return None if self._main is None else self._main.tip
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """Add a call by the facts of its request."""
+        """Add a call with the facts of its request."""
         self._calls += 1
         last_only = replace(facts, prefix=facts.prefix[-1:], answered_calls=frozenset(), texts=NOT_SEARCHED)
         call = MeteredCall(self._calls, last_only, len(facts.prefix))
@@ -159,12 +159,12 @@ class MainLine:
         return tip if tip is not None and _continues(facts, tip) else None
 
     def _repeated_line(self, facts: CallFacts) -> _Line | None:
-        """Return the line of a call with the same messages: a retry."""
+        """Return the line of the call that this one retries, with the same messages."""
         same = self._kept.get((facts.session, facts.tools, facts.prefix[-1])) if facts.prefix else None
         return None if same is None else same.line
 
     def _continue_main(self, line: _Line, continued: MeteredCall) -> None:
-        """Confirm a call, and forget the ones after it that nothing continued (rules 2 and 3)."""
+        """Confirm a call, and forget later calls that no call continued (rules 2 and 3)."""
         if self._main is not line and self._main is not None and self._main.tip is not None:
             self._set_aside(self._main.tip, "replaced")
         if line.tip is not None and line.tip is not continued:
@@ -194,7 +194,7 @@ class MainLine:
         return "main call waits" if main.is_waiting else None
 
     def _release(self, facts: CallFacts) -> None:
-        """Note a summary request that contains the awaited results: a new conversation may follow it."""
+        """Note a summary request with the awaited results, which a new conversation may follow."""
         tip = self.newest
         if self._main is not None and tip is not None and facts.session == tip.facts.session:
             self._main.is_released |= _extends(facts, tip) and _answers(facts, tip)

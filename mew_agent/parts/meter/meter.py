@@ -1,7 +1,7 @@
-"""Report the context of an agent as a participant, from the calls that pass a relay.
+"""Reports the context of an agent as a participant, from the calls that pass a relay.
 
-Decides when a figure is reported. Obeys no control: the agent owns its history, so a request to compact is answered
-`skipped: not_owner`. Does not know which calls count; see `main_line`.
+Decides when to report a figure. Carries out no controls: the agent owns its history, so the answer to a compaction
+request is `skipped: not_owner`. `main_line` decides which calls count.
 """
 
 import logging
@@ -39,7 +39,7 @@ NOT_HERE: Final = "I only measure an agent that works elsewhere; it does not rea
 class Meter:
     """Observes the calls of one agent and reports the newest figure of its own conversation as `me`.
 
-    `window` is the size of the agent's window in tokens. `on_call` is called with each call that ended.
+    `window` is the size of the agent's window in tokens. `on_call` receives each ended call.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Meter:
         me.on_chat(_decline)
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """See `CallObserver.begin`. A call that is continued is confirmed at once."""
+        """See `CallObserver.begin`. A continued call is confirmed at once."""
         call = self._line.begin(facts)
         self.receipts.begun(call, facts.texts, self._line.newest)
         self._changed.set()
@@ -79,7 +79,7 @@ class Meter:
         self._changed.set()
 
     def _problem_of(self, call: MeteredCall, reply: Reply) -> str | None:
-        """Return why the usage of a call cannot be true; None if it can."""
+        """Return why the usage of a call is implausible; None if it is plausible."""
         if reply.usage is None:
             return None
         newest, text = self._line.newest, call.facts.body_bytes
@@ -93,7 +93,7 @@ class Meter:
         )
 
     async def keep_reporting(self) -> None:
-        """Report the newest figure whenever it changes. A figure that is replaced before it is sent is skipped."""
+        """Report the newest figure whenever it changes. Skip figures replaced before sending."""
         shown: tuple[MeteredCall, str] | None = None
         while True:
             await self._changed.wait()
@@ -128,7 +128,7 @@ class Meter:
 
 
 class _ChatHooks(Hooks):
-    """Passes chats on before any later request of the agent is relayed, unlike event handlers."""
+    """Unlike event handlers, passes a chat on before any later request of the agent is relayed."""
 
     def __init__(self, me: Participant, receipts: RelayedReceipts) -> None:
         self._me, self._receipts = me, receipts
@@ -141,7 +141,7 @@ class _ChatHooks(Hooks):
 
 
 async def _decline(chat: ChatReceived) -> None:
-    """Decline a chat to the agent, which is not in the space: its sender would wait for an answer."""
+    """Decline a chat to the agent, which is not in the space, so that its sender does not wait."""
     if chat.is_to_me and not chat.is_answer:
         await chat.reply(NOT_HERE)
 
@@ -159,7 +159,7 @@ async def run_meter(
 ) -> None:
     """Join as `me`, relay to `upstream`, call `ready` with the relay's URL, and stay until the connection ends.
 
-    The relay keeps working while the gateway is unreachable. Raises what `serve_relay` and joining raise.
+    The relay keeps working while the gateway is unreachable. Raises the errors of `serve_relay` and of joining.
     """
     meter = Meter(me, window=window, on_call=on_call)
     async with (

@@ -1,7 +1,7 @@
 """Read receipts for an agent at a meter, from the prompts that the meter relays.
 
-A chat counts as read if a call of the agent's own conversation held its whole text, and a later call has confirmed that
-conversation. Everything else is unknown, with the reason.
+A chat is read if a call of the agent's own conversation contained its whole text, and a later call confirmed that
+conversation. Otherwise the receipt is unknown, with a reason.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ NOT_RELAYED: Final = "the request continues a response that is stored at the pro
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The newest call of the agent's own conversation. `problem`: why its prompt is not known in full."""
+    """The newest call of the agent's own conversation. `problem`: why its prompt is not fully known."""
 
     number: int
     held: frozenset[int]
@@ -52,7 +52,7 @@ class RelayedReceipts(ReceiptBook):
     # -- what happens ------------------------------------------------------------------------------------
 
     def track(self, envelope: Envelope) -> None:
-        """Look for a chat in later prompts, also one for another participant of the same agent."""
+        """Search later prompts for a chat, even one for another participant of the same agent."""
         text = envelope.body.get("text")
         if envelope.kind == kinds.CHAT and envelope.sender != self._participant and isinstance(text, str):
             self.texts.add(MessageKey.of(envelope), text)
@@ -122,7 +122,7 @@ class RelayedReceipts(ReceiptBook):
         return ReadReceipt(in_context="unknown", reason=reason, **values, **known)
 
     def _holder_of(self, chat: TrackedChat | None) -> "_Newest | None":
-        """Return the newest call if its prompt holds this chat."""
+        """Return the newest call if its prompt contains this chat."""
         newest = self._newest
         return newest if chat is not None and newest is not None and chat.number in newest.held else None
 

@@ -1,8 +1,8 @@
 """[pure] Find chats of the space in the requests that a meter relays.
 
-Owns which chats are looked for, what counts as held (the whole text, word for word), and when that says nothing: a text
-that is short, or part of another one, may be there for another reason. Keeps the texts of chats and no text of a
-request. Does not know which calls belong to the agent's own conversation; see `main_line`.
+Owns the list of searched chats, the criterion (the whole text, word for word), and its limits: a text that is short or
+part of another may be there for another reason. Keeps texts of chats, but not of requests. `main_line` decides which
+calls belong to the agent's own conversation.
 """
 
 import json
@@ -37,7 +37,7 @@ NOTHING: Final[frozenset[int]] = frozenset()
 
 @dataclass(eq=False, slots=True)
 class TrackedChat:
-    """A chat that is looked for. `number` counts them from 1. `problem`: why finding its words says nothing."""
+    """A searched chat. `number` counts from 1. `problem`: why finding its words proves nothing."""
 
     key: MessageKey
     number: int
@@ -47,8 +47,9 @@ class TrackedChat:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one request holds: the numbers of chats, those whose words are in a message older than them, and for each
-    message that was searched what it holds and the newest chat that was looked for."""
+    """The chats found in one request: their numbers, the numbers of those found in an older message, and per searched
+    message its finds and the newest chat searched for.
+    """
 
     held: frozenset[int] = NOTHING
     were_there: frozenset[int] = NOTHING
@@ -63,7 +64,7 @@ def _unfit_length(chars: int) -> str | None:
 
 
 class RelayedTexts:
-    """The newest chats, and which messages of requests hold them."""
+    """The newest chats, and the messages of requests that contain them."""
 
     def __init__(self) -> None:
         self._chats: dict[MessageKey, TrackedChat] = {}
@@ -73,7 +74,7 @@ class RelayedTexts:
         self._count = 0
 
     def add(self, key: MessageKey, text: str) -> None:
-        """Look for a chat from now on."""
+        """Search for a chat from now on."""
         self._count += 1
         text = text.strip()
         problem = _unfit_length(len(text))
@@ -91,11 +92,11 @@ class RelayedTexts:
             del self._chats[surplus]
 
     def find(self, key: MessageKey) -> TrackedChat | None:
-        """Return a chat that is looked for; None if it is not, or no longer."""
+        """Return a searched chat; None if it is not, or no longer, searched for."""
         return self._chats.get(key)
 
     def numbered(self, numbers: frozenset[int]) -> list[TrackedChat]:
-        """Return the chats with these numbers that are still looked for."""
+        """Return the chats with these numbers that are still searched for."""
         return [one for one in self._chats.values() if one.number in numbers] if numbers else []
 
     def senders_of(self, message_id: str) -> Iterator[str]:
@@ -105,7 +106,7 @@ class RelayedTexts:
     def search(self, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Found:
         """Search the messages of one request, each with its digest. Changes nothing, so a thread may call it.
 
-        Each message is searched once for each chat, so the time of all calls is linear in the text that is new.
+        Each message is searched once per chat, so the total time is linear in the new text.
         """
         chats = tuple(self._chats.values())
         newest = chats[-1].number if chats else 0
@@ -134,7 +135,7 @@ class RelayedTexts:
 
 
 def _held_by(message: Mapping[str, Any], chats: Sequence[TrackedChat]) -> frozenset[int]:
-    """Return the numbers of the chats with their whole text in a message."""
+    """Return the numbers of the chats whose whole text is in a message."""
     if not chats:
         return NOTHING
     texts = [text for text in texts_in(message) if len(text) >= MIN_CHARS]
@@ -143,6 +144,6 @@ def _held_by(message: Mapping[str, Any], chats: Sequence[TrackedChat]) -> frozen
 
 
 def _forms_of(text: str) -> tuple[str, ...]:
-    """Return a text as it is, and as results of tools hold it that are JSON themselves."""
+    """Return a text unchanged, and as it appears inside JSON tool results."""
     written = (json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
     return tuple(dict.fromkeys((text, *written)))

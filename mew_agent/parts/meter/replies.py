@@ -1,7 +1,6 @@
-"""[pure] Read the reply of a model from its bytes, whole or streamed, as they pass a meter.
+"""[pure] Reads a model's reply, whole or streamed, from the bytes that pass a meter.
 
-Owns decompression and the digests that a meter keeps. Keeps no text. Does not know which call it was, nor what the
-events of a reply say; see `model.reply_events`.
+Owns decompression and a meter's digests. Keeps no text. `model.reply_events` interprets the events.
 """
 
 import zlib
@@ -22,7 +21,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The contents of a complete reply. `usage` is None if it was not reported, or cannot be true."""
+    """The contents of a complete reply. `usage` is None if unreported or implausible."""
 
     usage: Usage | None = None
     tool_calls: frozenset[str] = frozenset()  # digests of their ids
@@ -33,7 +32,7 @@ class Reply:
 
 @dataclass(slots=True)
 class ReplyReader:
-    """Reads one reply while its bytes pass. `feed` never raises: bytes that cannot be read leave the usage unknown."""
+    """Reads one reply while its bytes pass. `feed` never raises: unreadable bytes leave the usage unknown."""
 
     api: Api
     encoding: str = "identity"
@@ -64,11 +63,11 @@ class ReplyReader:
         return self._events.is_done and not self.has_ended
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of the body, as they came."""
+        """Read the next bytes of the body."""
         self._read(event for piece in self._inflated(chunk) for event in self._decoder.feed(piece))
 
     def end(self, *, was_cut: bool = False) -> Reply | None:
-        """Return the reply at the end of the body; None if it lacks its end. `was_cut`: the connection broke."""
+        """Return the reply at the end of the body; None if it is incomplete. `was_cut`: the connection broke."""
         is_whole, events = self._decoder.is_whole, self._events
         if not was_cut:
             self._read(self._decoder.end())

@@ -1,7 +1,7 @@
 """[pure] Read one request to a model for a meter: digests of its messages and tools, and its session.
 
-Reads the messages of the three APIs, and knows the parts of a message that may change from call to call. Keeps no text.
-Does not know which calls belong together.
+Reads the messages of the three APIs, without the parts that may change between calls. Keeps no text. Does not know
+which calls belong together.
 """
 
 import json
@@ -74,7 +74,7 @@ def api_of(path: str) -> Api | None:
 def read_facts(
     api: Api, headers: Mapping[str, str], body: object, search: Search = lambda _: NOT_SEARCHED
 ) -> CallFacts | None:
-    """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it has no messages."""
+    """Read a request; None if it has no messages. `headers` have lower-case names, `body` is the decoded JSON."""
     if not isinstance(body, Mapping):
         return None
     messages = _messages_of(body.get("input" if api == "responses" else "messages"))
@@ -104,13 +104,13 @@ def digest_of(value: object) -> str:
 
 
 def _tool_names(tools: object) -> frozenset[str]:
-    """Return digests of names only: agents rewrite descriptions during a conversation."""
+    """Return digests of names only, because agents rewrite descriptions during a conversation."""
     named = (object_at(tool, "function") or tool for tool in objects_at(tools))
     return frozenset(digest_of(str(one.get("name") or one.get("type"))) for one in named)
 
 
 def _chained(digest: str, messages: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each message with its digest, which is of all messages before it, too."""
+    """Yield each message with the digest of all messages up to it."""
     for message in objects_at(messages):
         if message.get("role") in _INSTRUCTIONS:
             continue
@@ -127,12 +127,12 @@ def _messages_of(given: object) -> list[Any] | None:
 
 
 def _first_of(names: Iterable[str], headers: Mapping[str, str]) -> str | None:
-    """Return the value of the first of these headers that is not empty."""
+    """Return the first non-empty value of these headers."""
     return next((headers[name] for name in names if headers.get(name)), None)
 
 
 def _stable(value: Any) -> Any:
-    """Return the part of a message that later calls repeat; None if they repeat none."""
+    """Return the part of a message that later calls repeat; None without one."""
     if isinstance(value, Mapping):
         return None if value.get("type") in _THINKING else _stable_object(value)
     if isinstance(value, list):

@@ -42,7 +42,7 @@ class ReplyFormat(Protocol):
         """Return the last events of a stream."""
 
     def fail(self, error: AnswerFailed) -> list[bytes]:
-        """Return the last events of a stream that ends with an error."""
+        """Return the last events of a failed stream."""
 
     def as_json(self, answer: ApiAnswer) -> Json:
         """Return the answer as one body."""

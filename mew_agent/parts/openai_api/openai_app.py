@@ -1,7 +1,7 @@
 """The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, metrics and health.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
-its request. Does not know how agents are asked (see `questions`) or sessions chosen (see `session_choice`).
+its request. `questions` asks agents, `session_choice` chooses sessions.
 """
 
 import logging
@@ -72,7 +72,8 @@ def create_app(
     write_metrics: WriteMetrics | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
-    """Return the ASGI application. `api_key` may be several keys by name; their clients never share a session.
+    """Return the ASGI application. `api_key` may be several named keys; clients with different keys never share a
+    session.
 
     Without `write_metrics` there is no `/metrics`.
     """
@@ -111,7 +112,7 @@ async def serve_app(
 ) -> AsyncIterator[str]:
     """Serve until the block exits; yields the base URL for OpenAI clients. Raises OSError if the port is in use.
 
-    Clients reach it by its address, `localhost`, `host` and the allowed hosts; pages of the allowed origins may use it.
+    Accepts its address, `localhost`, `host` and the allowed hosts as host names, and pages of the allowed origins.
     """
     async with serving(
         app,
@@ -131,7 +132,7 @@ class _Models:
     write_metrics: WriteMetrics | None
 
     async def metrics(self, request: Request) -> Response:
-        """Return the figures of the agents, and how many requests are open, for monitoring."""
+        """Return the agents' figures and the number of open requests, for monitoring."""
         assert self.write_metrics is not None
         me, accept = self.questions.participant, request.headers.get("accept", "")
         body, media_type = await to_thread.run_sync(self.write_metrics, len(me.answers), me.board(), accept)
@@ -156,7 +157,9 @@ class _Models:
 
 @dataclass(frozen=True)
 class Api:
-    """One of the APIs: how its requests are read, and its answers written (request, name, seconds since 1970)."""
+    """One of the APIs: functions that read its requests and create its answer formats (request, name, seconds since
+    1970).
+    """
 
     read: Callable[[object], ApiRequest]
     write: Callable[[ApiRequest, str, int], ReplyFormat]
@@ -171,7 +174,7 @@ RESPONSES: Final = Api(read_responses_request, lambda request, name, at: Respons
 
 @dataclass(frozen=True)
 class _Answers:
-    """`POST` of one API. Plain ASGI, because an exchange must end in the task that opened it."""
+    """`POST` of one API. Uses plain ASGI, because an exchange must end in the task that opened it."""
 
     api: Api
     questions: Questions

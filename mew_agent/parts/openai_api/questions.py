@@ -1,7 +1,7 @@
 """Turns a request of the API into a question to an agent, and the answer into an answer of the API.
 
-Owns the parts of a request that an agent does not use, and the check of the requested format. Remembers which agents
-keep no sessions. Does not know HTTP; see `shared.chat_participant` for the exchange itself.
+Owns the handling of parts that an agent does not use, and the check of the requested format. Remembers agents without
+sessions. Does not know HTTP; `shared.chat_participant` has the exchange.
 """
 
 import json
@@ -61,7 +61,7 @@ class Questions:
     def answer_of(
         self, exchange: Exchange, request: ApiRequest, question: AgentQuestion, shown: ApiAnswer
     ) -> ApiAnswer:
-        """Return the answer in an exchange that ended. Raises `AnswerFailed` if it is not in the requested format."""
+        """Return the answer of an ended exchange. Raises `AnswerFailed` if it is not in the requested format."""
         turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
         if turn is not None:
             self._without_sessions.pop(exchange.agent, None)
@@ -97,7 +97,7 @@ class Questions:
         return any((one.participant, one.session) == (self.participant.id, session) for one in sessions)
 
     def _has_sessions(self, agent: OfferedAgent) -> bool:
-        """Return True if an agent answers in sessions, as far as is known; foreign agents send no context report."""
+        """Return True if an agent answers in sessions, as far as known; foreign agents send no context report."""
         return agent.context.report is not None and agent.name not in self._without_sessions
 
 
@@ -109,7 +109,7 @@ def unknown_model(model: str, known: list[str]) -> AnswerFailed:
 
 
 def _check_format(exchange: Exchange, text: str, *, is_ignored: bool) -> None:
-    """Raise `AnswerFailed` unless the answer is JSON, as every format other than text is."""
+    """Raise `AnswerFailed` unless the answer is JSON, as all formats other than text require."""
     turn = exchange.turn
     if is_ignored:
         raise _format_unsupported(f"'{exchange.agent}' does not support response_format")

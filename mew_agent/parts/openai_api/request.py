@@ -1,9 +1,9 @@
-"""[pure] Read chat completion requests, and answer the background prompts that clients send by themselves.
+"""[pure] Reads chat completion requests, and answers the clients' own background prompts.
 
-Selects the parts of a request that apply to an agent. An agent has its own system prompt, tools and sampling, so what a
-client sends of these is listed in `ignored`. Parameters that change the shape of the answer in a way that an agent
-cannot follow are refused, because the client could not read the answer. Background prompts (titles, tags, suggestions)
-never reach the agent: a stateless model forgets them, an agent would remember them as messages.
+Selects the parts of a request that apply to an agent. An agent has its own system prompt, tools and sampling, so a
+client's are listed in `ignored`. Refuses parameters that require an answer of another shape, because the client could
+not read an agent's answer. Background prompts (titles, tags, suggestions) never reach the agent: a stateless model
+forgets them, an agent would remember them as messages.
 """
 
 import json
@@ -33,7 +33,7 @@ _MAX_TITLE_CHARS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request for an answer. `text` is the user's last message, `earlier` the (role, text) of those before it.
+    """A request for an answer. `text` is the user's last message; `earlier` are the (role, text) pairs before it.
 
     `include_usage` is `stream_options.include_usage`. `response_format` is in the form of chat completions, None for
     text. `user` is the end user, and `conversation` the client's name for the conversation; both may be empty.
@@ -78,7 +78,9 @@ def read_request(body: object) -> ApiRequest:
 
 
 def checked_body(body: object) -> Mapping[str, Any]:
-    """Return a body that names a model. Raises `AnswerFailed`, also if the client requires a call of its tools."""
+    """Check that a body names a model, and return it. Raises `AnswerFailed`, also if the client requires a call of its
+    own tools.
+    """
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
@@ -103,7 +105,7 @@ def _check_roles(messages: list[Any], where: str) -> None:
 
 
 def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> ApiRequest:
-    """Return the request with these messages, and with the other keys that both APIs have.
+    """Return the request with these messages, and with the other keys of both APIs.
 
     Raises `AnswerFailed` unless these are messages of known roles, the last one the user's.
     """
@@ -119,7 +121,7 @@ def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> A
 
 
 def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
-    """Return a `response_format` that asks for JSON; None for text. Raises `AnswerFailed`."""
+    """Return a `response_format` for JSON; None for text. Raises `AnswerFailed`."""
     kind = value.get("type") if isinstance(value, Mapping) else None
     if value is None or kind == "text":
         return None
@@ -131,7 +133,7 @@ def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
 
 
 def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_system: bool) -> Iterator[str]:
-    """Yield the parts of the request that an agent does not use, as people read them."""
+    """Yield, in words, the parts of the request that an agent does not use."""
     if has_system:
         yield "system messages"
     rest = sorted(key for key in body.keys() - supported - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
@@ -139,7 +141,7 @@ def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_sys
 
 
 def _loose_text(content: object) -> str:
-    """Return the text of an earlier message; other content is left out."""
+    """Return the text of an earlier message; omit other content."""
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, Mapping))
     return well_formed("\n".join(text for text in texts if isinstance(text, str)))
@@ -195,7 +197,7 @@ class BackgroundAnswer:
 
 
 def answer_in_background(text: str, system: str = "") -> BackgroundAnswer | None:
-    """Answer a background prompt: a title from the first message, else nothing. None for a message of a person."""
+    """Answer a background prompt: a title from the first message, else an empty text. None for a person's message."""
     if system.lstrip().startswith("Available Tools:") and '"tool_calls"' in system:
         return BackgroundAnswer("tool_calls", json.dumps({"tool_calls": []}))
     before, begin, rest = text.partition("<chat_history>")

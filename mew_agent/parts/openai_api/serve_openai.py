@@ -91,7 +91,7 @@ def serve(
 
 
 def metrics_of(space: str) -> WriteMetrics | None:
-    """Return the function that writes the figures of a space's agents, and how many requests are open.
+    """Return the function that writes the figures of a space's agents and the number of open requests.
 
     None without the part `metrics` of the gateway.
     """
@@ -125,7 +125,9 @@ async def serve_until_ended(
     *,
     generated_key: str | None,
 ) -> None:
-    """Serve until the connection to the space ends for good. Prints a generated key. Raises as `run_server` does."""
+    """Serve until the connection to the space ends for good. Prints a generated key. Raises the errors of
+    `run_server`.
+    """
 
     def announce(base_url: str, agents: list[str]) -> None:
         terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")

@@ -1,7 +1,7 @@
-"""[pure] Choose the conversation of an agent for a request, and the text that the agent has to read.
+"""[pure] Chooses an agent's conversation for a request, and the text for the agent.
 
-Owns the policies, and what the server remembers of earlier answers to recognise a conversation that continues. Does not
-know agents or HTTP.
+Owns the policies, and the record of earlier answers that identifies continued conversations. Does not know agents or
+HTTP.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class ClientSessions:
         return ChosenSession(known or _session_of(key, request.user, new_name), owner, known is not None)
 
     def remember(self, chosen: ChosenSession, request: ApiRequest, answer: str, response_id: str) -> None:
-        """Remember an answer, so that the client can continue from it."""
+        """Remember an answer, so that the client can continue the conversation."""
         history = (*request.earlier, ("user", request.text), ("assistant", answer))
         if self.policy == "chat":
             self._by_history[_digest(chosen.owner, history)] = chosen.owner, chosen.name
@@ -100,7 +100,7 @@ def unknown_response(response_id: str, problem: str) -> AnswerFailed:
 
 
 def _session_of(key: str, *parts: str) -> str:
-    """Return the name of a session with its API key: agents then share sessions among the keys."""
+    """Return a session's name that includes its API key, so that agents divide sessions among the keys."""
     name = session_name(key, *parts)
     return name if not key else f"{hashlib.blake2b(key.encode(errors='replace'), digest_size=4).hexdigest()}:{name}"
 

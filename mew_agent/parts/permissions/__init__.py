@@ -1,4 +1,4 @@
-"""`mew invite`, `grant` and `revoke`: changes of a running space that its space.yaml does not have."""
+"""`mew invite`, `grant` and `revoke`: changes of a running space outside its space.yaml."""
 
 from typing import Final
 

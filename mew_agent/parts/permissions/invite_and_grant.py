@@ -1,7 +1,6 @@
 """`mew invite`, `grant` and `revoke`: the members of a running space and their capabilities.
 
-Prints the answers. What the roles may send is `mew_settings.roles`; the gateway decides who may invite, and what may be
-granted.
+Prints the answers. `mew_settings.roles` defines the roles; the gateway checks invitations and grants.
 """
 
 import json

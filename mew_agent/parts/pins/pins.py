@@ -1,4 +1,4 @@
-"""`mew pin` and `unpin`: the list of pins, and the accepted answers."""
+"""`mew pin` and `unpin`: prints the list of pins, and the outcome."""
 
 from typing import Annotated, Final
 

@@ -1,6 +1,6 @@
 """[pure] Reads the lines of a context log for `mew context simulate`.
 
-A step is one JSON object a line; docs/reference/policies.md lists the kinds. Owns their validation. Does not apply
+A step is one JSON object per line; docs/reference/policies.md lists the kinds. Owns their validation. Does not apply
 policies.
 """
 
@@ -121,7 +121,7 @@ class Step(BaseModel):
 
     @property
     def tokens(self) -> int:
-        """The number of the kind, in tokens or percent; not for `usage`."""
+        """The step's number in tokens or percent; not for `usage`."""
         return int(getattr(self, self.kind))
 
     @property

@@ -1,7 +1,6 @@
 """[pure] The thresholds of four context-health systems and of the reference agent, as policies.
 
-docs/reference/policies.md describes each one and the source of its figures. A file that builds on a preset has its own
-name.
+docs/reference/policies.md describes each one and the source of its figures. A file based on a preset has its own name.
 """
 
 from functools import partial

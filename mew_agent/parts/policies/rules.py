@@ -1,4 +1,4 @@
-"""[pure] Kinds of rules for the policies of other systems and for written ones, in addition to the core's."""
+"""[pure] Additional kinds of rules, for the policies of other systems and for policy files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ Flag = Literal["user_prompt", "queue_busy", "user_chain"]
 
 
 class RemindRule(Rule):
-    """Add a reminder of `owner` if any of `when_any` is true; remove it if all of `until` are."""
+    """Add a reminder of `owner` if any of `when_any` holds; remove it if all of `until` hold."""
 
     action: Literal["remind"] = "remind"
     phase: Phase = "after_call"
@@ -98,7 +98,7 @@ class EntryRule(AnnouncementRule):
 
 
 class SuggestRule(Rule):
-    """Suggest to remove old messages of a role, or to summarise a role, when that becomes worth it."""
+    """Suggest removing old messages of a role, or summarising a role, when the saving is large enough."""
 
     action: Literal["suggest"] = "suggest"
     role: Literal["user", "assistant"]
@@ -145,7 +145,7 @@ class SuggestRule(Rule):
 
 
 class Cadence(PolicyPart):
-    """Prompt on entering the level, and again after each `generations` further generations there."""
+    """Prompt on entering the level, and after every `generations` generations there."""
 
     kind: Literal["cadence"] = "cadence"
     generations: int = Field(ge=1)
@@ -160,7 +160,7 @@ class Cadence(PolicyPart):
 
 
 class Countdown(PolicyPart):
-    """Prompt in each of `steps` generations with the number that remain, then clear the context."""
+    """Prompt in each of `steps` generations with the number of remaining ones, then clear the context."""
 
     kind: Literal["countdown"] = "countdown"
     steps: int = Field(ge=1)
@@ -191,7 +191,7 @@ class InjectRule(Rule):
 
     @classmethod
     def decide(cls, rules: Sequence["InjectRule"], deciding: Deciding) -> None:
-        """Decide which prompt precedes the generation after a call at this level, which may be `unknown`."""
+        """Choose the prompt before the next generation, after a call at this level (possibly `unknown`)."""
         state, flags, call_id = deciding.state, deciding.flags, deciding.snapshot.call_id
         # Generations are counted by their call, so that deciding twice about one call changes nothing.
         is_new = call_id is None or call_id != state.generation

@@ -79,7 +79,9 @@ def _configured(policy: Policy, limit: int | None, given: Iterable[str]) -> tupl
 
 
 def _window_without_limit(policy: Policy) -> int | None:
-    """Return the window that a policy assumes, with a warning. Raises `ConfigError` if it needs a known one."""
+    """Return the window that a policy assumes, with a warning. Raises `ConfigError` if the policy needs a known
+    window.
+    """
     match policy.limit_missing:
         case "error":
             raise ConfigError("--limit", f"is missing; policy '{policy.name}' needs a known context window")
@@ -127,7 +129,7 @@ def _row(outcome: StepOutcome, width: int) -> str:
 
 
 def _beside(figures: str, actions: str, width: int) -> str:
-    """Return the actions next to the figures, or below them if the line is too long."""
+    """Return the actions beside the figures, or below them if the line is too long."""
     row = f"{figures}  {actions}".rstrip()
     return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
 

@@ -1,6 +1,6 @@
 """[pure] Replays a context log through a policy, to tune thresholds on real conversations.
 
-Actions do not change later steps: only a step of the log compacts or clears. Opens no file, prints nothing.
+Actions do not change later steps: only steps of the log compact or clear. Opens no file, prints nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from mew_agent.parts.policies.log_steps import Step
 class StepOutcome:
     """The result of one step. `used_tokens` is the policy's measure; None if it is unknown.
 
-    `freed` has the tokens and the number of the messages that a compaction in the log dropped.
+    `freed` has the tokens and number of messages dropped by a compaction in the log.
     """
 
     step: int
@@ -42,7 +42,7 @@ class StepOutcome:
 
 
 def action_json(action: Action) -> dict[str, Any]:
-    """Return the action as a JSON object: its `type` and the fields that a log shows."""
+    """Return the action as a JSON object: its `type` and the fields shown in a log."""
     shown: dict[str, Any] = {"type": _type_of(action)}
     match action:
         case policies.CompactAction():

@@ -1,4 +1,4 @@
-"""[pure] Policies as people write them, and as other systems have them: rules of every kind, and no contradictions."""
+"""[pure] Policies from files and of other systems, with rules of every kind. Refuses contradictions."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -69,7 +69,7 @@ def refuse_contradictions(policy: Policy) -> None:
 
 
 def _check_cumulative(policy: Policy) -> None:
-    """Refuse rules that make no sense for a cumulative figure, which only grows whatever happens to the window."""
+    """Refuse rules that cannot use a cumulative figure, which grows independently of the window."""
     if any(condition.fraction for condition in policy.conditions() if condition.figure in _MEASURED):
         raise ValueError("a cumulative figure cannot be compared with a fraction of the window")
     for rule in policy.rules:
@@ -157,7 +157,7 @@ def _check_figures(rule: PhaseRule | RemindRule) -> None:
 
 
 def begins_above(condition: Condition, other: Condition) -> bool:
-    """Return whether `condition` begins to hold at a higher count than `other`; True if they cannot be compared."""
+    """Return whether `condition` starts to hold at a higher count than `other`; True if not comparable."""
     if condition.figure != other.figure:
         return True
     if condition.fraction is not None and other.fraction is not None:

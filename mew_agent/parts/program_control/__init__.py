@@ -1,1 +1,1 @@
-"""Logs of programs, and restarts and additions of participants, for the dashboard of a space that `mew up` runs."""
+"""Logs of programs, and restarts and additions of participants, for the dashboard of a space under `mew up`."""

@@ -1,7 +1,6 @@
-"""The programs of a space for the gateway of `mew up`: their logs, restarting and adding one.
+"""The programs of a space for the gateway of `mew up`: their logs, restarts and additions.
 
-Runs the commands, and bounds their output to a browser. The commands are those that people type, so they check and
-print the same; `space.restart` and `space.add` hold what they do.
+Runs the same commands as people (`space.restart`, `space.add`), and limits their output to a browser.
 """
 
 import json
@@ -115,7 +114,7 @@ class CommandLinePrograms:
         return await self._command("added", "agent", "add", *given, new.participant)
 
     def _newest_config(self) -> SpaceConfig:
-        """Return the current space.yaml; if that is invalid, the one of the start."""
+        """Return the current space.yaml, or the initial one if that is invalid."""
         try:
             run = self._run()
             return self._config if run is None else load_space(run.config)
@@ -126,12 +125,12 @@ class CommandLinePrograms:
         return known_secrets(self._state, self._newest_config(), os.environ)
 
     def _run(self) -> RunFile | None:
-        """Return the run of this space; None if no process of `mew up` runs its programs."""
+        """Return the run of this space; None if no `mew up` runs its programs."""
         run = read_run_file(run_file_path(self._state))
         return run if run is not None and run.is_running(run.pids.supervisor) else None
 
     async def _command(self, done_key: str, *words: str) -> ProgramAnswer:
-        """Run a `mew` command about the participant of the last word. `done_key` of its answer says if it succeeded."""
+        """Run a `mew` command about the participant in its last word. `done_key` of the answer shows success."""
         *command, participant = words
         if self._run() is None:
             return _not_done(participant, "no `mew up` runs the programs of this space")
@@ -165,7 +164,7 @@ def _not_done(participant: str, why: str) -> ProgramAnswer:
 
 
 class SecretsUnknown(Exception):
-    """The tokens of a space cannot be read, so logs that may contain one must not be shown."""
+    """The tokens of a space cannot be read, so its logs, which may contain them, are hidden."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
         super().__init__(f"output withheld, because the tokens to hide cannot be read: {folder} {unreadable(error)}")
@@ -193,7 +192,7 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
 
 
 def _texts_in(folder: Path) -> Iterator[str]:
-    """Yield the text of each file in a folder. Raises OSError unless all of them can be read."""
+    """Yield the text of each file in a folder. Raises OSError if any cannot be read."""
     for path in folder.iterdir():  # `glob` takes a folder that it cannot read for an empty one
         with suppress(FileNotFoundError):  # the token was replaced
             if not path.is_dir():

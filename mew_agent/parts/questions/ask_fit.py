@@ -1,6 +1,6 @@
 """`mew fit`: asks an agent whether a text fits, and prints its figures.
 
-Whether a text fits is computed in `mew_protocol.payloads.text_fit`.
+`mew_protocol.payloads.text_fit` computes whether a text fits.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ _EXIT_CODES: Final = {True: ExitCode.DONE, False: ExitCode.SKIPPED, None: ExitCo
 
 
 def _own_answer(connection: ConnectionOptions, target: str, question: FitRequest) -> Fit | None:
-    """Ask an agent whether a text fits; None if it does not answer soon, or does not say."""
+    """Ask an agent whether a text fits; None if it does not answer soon or does not know."""
     kind = kinds.PARTICIPANT_REQUEST_STATUS
     try:
         with send_request(connection, target, kind, question.payload, FIT_SECONDS) as sent:

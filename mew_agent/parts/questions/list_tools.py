@@ -55,7 +55,7 @@ def tools(
 
 
 def _may_offer(api: GatewayApi) -> list[str]:
-    """Return the connected participants that may answer requests, without people: their clients answer none."""
+    """Return the connected participants that may answer requests, except people, whose clients answer none."""
     config = configuration_at(api.run_path)
     people = people_of(config) if config is not None else []
     return [
@@ -70,7 +70,7 @@ def _may_offer(api: GatewayApi) -> list[str]:
 def _ask(
     api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float, progress: terminal.ProgressLine
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the tools of participants that answer in time, page by page."""
+    """Collect the tools of participants that answer in time, page by page."""
     open_requests: dict[str, str] = {}
 
     def send(name: str, **parameters: str) -> None:

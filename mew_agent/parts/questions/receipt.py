@@ -61,7 +61,7 @@ def receipt(
 def _find(api: GatewayApi, message: str | None) -> tuple[dict[str, Any], str | None]:
     """Return the newest stored message by the beginning of its id, with its position. None: our newest chat.
 
-    Reads the history from its end, and no further than the page that has the message. Raises `ConfigError`.
+    Reads the history backwards, up to the page with the message. Raises `ConfigError`.
     """
     if message is not None and len(message) < MIN_ID_CHARS:
         raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
@@ -83,7 +83,7 @@ def _is_meant(found: Mapping[str, Any], message: str | None, sender: str) -> boo
 
 
 def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
-    """Return the participants that a message is for; to everyone, those that report a context."""
+    """Return a message's addressees; for a broadcast, the participants that report a context."""
     if message.get("to"):
         return tuple(message["to"])
     reporting = (one.id for one in board.participants if one.status is not None and one.status.context is not None)
@@ -91,7 +91,9 @@ def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _receipt_of(request: TargetedRequest, message: dict[str, Any], position: str | None) -> ReadReceipt:
-    """Ask one participant for a receipt. Without an answer it says only that the gateway stored the message."""
+    """Ask one participant for a receipt. Without an answer, the receipt only says that the gateway stored the
+    message.
+    """
     payload = RequestReceipts(ids=(str(message["id"]),), sender=str(message.get("from")))
     problem = "it sent no receipt"
     try:

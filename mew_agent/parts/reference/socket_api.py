@@ -1,7 +1,7 @@
 """A one-shot command's access to a gateway without board, events and history over HTTP, such as the TypeScript one.
 
-Builds the board from the welcome, presences, and the statuses that participants send when asked. It joins as the
-participant for as long as a command needs. Blocking; the connection runs in a thread.
+Builds the board from the welcome, presences, and the statuses that participants send when asked. Joins as the
+participant while a command needs it. Blocks; the connection runs in a thread.
 """
 
 import queue
@@ -40,9 +40,9 @@ def api_of_member(who: Identity, api: GatewayApi) -> "SocketApi":
 
 
 def _refuse_connected(api: GatewayApi) -> None:
-    """Refuse to act as a participant that is connected: that gateway would cut its connection off.
+    """Refuse to act as a participant that is connected: that gateway would close its connection.
 
-    The one of our last command may still be closing. Raises `ConfigError`.
+    Our last command's connection may still be closing. Raises `ConfigError`.
     """
     until = time.monotonic() + _CLOSING_SECONDS
     while any(one.get("id") == api.participant for one in api.participants()):

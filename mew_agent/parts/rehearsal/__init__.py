@@ -34,7 +34,7 @@ _OF_SERVICE = ("EmbeddedRehearsal", "RecordedRequest", "RehearsalServer", "serve
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when it is first used, because `mew --help` needs no web server."""
+    """Load a name at first use, because `mew --help` needs no web server."""
     if name not in _OF_SERVICE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.model_service"), name)

@@ -1,6 +1,6 @@
 """[pure] Plan the reply of the rehearsal model, as a function of the request alone.
 
-Answers quote the request: other text gives another answer. Does not know HTTP or how replies are cut to length.
+Answers quote the request, so other text gives another answer. Does not know HTTP or shorten replies.
 """
 
 import re
@@ -71,7 +71,9 @@ def _plan_answer(messages: Sequence[Message], question: str, options: RehearsalO
 
 
 def _sections(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Return the heading and the text of each message since the last answer that asks for a section; none for one."""
+    """Return heading and text of each message since the last answer that asks for a section; none for a single
+    message.
+    """
     found: list[tuple[str, str]] = []
     for message in reversed(messages):
         if message.get("role") == "assistant" and not message.get("tool_calls"):
@@ -119,7 +121,9 @@ def _answer(messages: Sequence[Message], question: str, limit_tokens: int) -> st
 
 
 def _earlier_sentences(messages: Sequence[Message], question: str) -> list[str]:
-    """Return the sentences of users and tools before the question. The model's own replies are quotations already."""
+    """Return the sentences of users and tools before the question. Skip the model's own replies, which are
+    quotations.
+    """
     given = [message_text(message) for message in messages if message.get("role") in ("user", "tool")]
     own = set(texts.sentences(question))
     return [sentence for text in given for sentence in texts.sentences(text) if sentence not in own]
@@ -154,7 +158,7 @@ def _essence(text: str, query: frozenset[str], limit_tokens: int) -> str:
 
 
 def _quoted(groups: Sequence[tuple[str, Sequence[str]]], limit_tokens: int) -> str:
-    """Return the opening of each group and its sentences in quotes, as many as fit; always at least one."""
+    """Return each group's opening and quoted sentences, as many as fit, but at least one."""
     parts: list[str] = []
     room = limit_tokens
     for opening, quotes in groups:

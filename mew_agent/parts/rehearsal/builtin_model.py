@@ -9,7 +9,7 @@ from mew_agent.model.interface import Model
 
 
 class RehearsalModel(BuiltinModel):
-    """Canned replies, for trying things out without a provider."""
+    """Canned replies for trials without a provider."""
 
     notice = "its agents use the rehearsal model: canned replies, no real model"
 
@@ -22,7 +22,7 @@ class RehearsalModel(BuiltinModel):
         return "a rehearsal model"
 
     def name_of(self, serves: str) -> str:
-        """Return the model's name, whatever the agent calls it."""
+        """Return the model's fixed name."""
         return serves
 
     def open(self, model: str, window_tokens: int | None) -> Model:

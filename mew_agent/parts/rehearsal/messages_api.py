@@ -17,7 +17,7 @@ _STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_to
 
 
 def as_chat(body: Mapping[str, Any]) -> Json:
-    """Return the request as one of chat completions. Tools that the server itself would run are left out."""
+    """Return the request as one of chat completions. Leaves out tools that the server itself would run."""
     messages: list[Json] = []
     if body.get("system"):
         messages.append({"role": "system", "content": body["system"]})
@@ -69,7 +69,7 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
 
 
 def events_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
-    """Yield the events of a streamed message. The usage is complete in the last but one."""
+    """Yield the events of a streamed message. The last event but one has the complete usage."""
     counts = _usage(usage)
     yield {"type": "message_start", "message": _message(completion, {**counts, "output_tokens": min(1, len(counts))})}
     yield {"type": "ping"}
@@ -117,7 +117,7 @@ def _message(completion: Completion, usage: Json) -> Json:
 
 
 def _usage(usage: Mapping[str, Any] | None) -> Json:
-    """Return the usage in this API, which counts cached tokens apart. Servers send 0 for unknown figures."""
+    """Return the usage in this API, which counts cached tokens separately. Servers send 0 for unknown figures."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens")

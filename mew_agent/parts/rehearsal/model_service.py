@@ -88,7 +88,7 @@ class _ApiError(Exception):
 
 @dataclass(frozen=True)
 class _Api:
-    """One API: its paths, and its JSON made from and to that of chat completions."""
+    """One API: its paths, and the conversion of its JSON from and to chat completions."""
 
     path: str
     count_path: str
@@ -247,7 +247,7 @@ class RehearsalServer:
             raise
 
     def _record(self, recorded: RecordedRequest) -> None:
-        """Add a request and forget the oldest: a model that serves for days does not grow."""
+        """Add a request and drop the oldest, so that memory does not grow for days."""
         self.requests.append(recorded)
         self._requests_seen += 1
         self._request_bytes += recorded.size_bytes
@@ -303,7 +303,7 @@ class RehearsalServer:
         tools: Sequence[Mapping[str, object]],
         recorded: RecordedRequest,
     ) -> Sequence[Mapping[str, object]]:
-        """Return the messages, without the oldest if they fill the window, and note how many were left out."""
+        """Return the messages, without the oldest if they fill the window, and note the number of omitted ones."""
         options = self._options
         if recorded.prompt_tokens < options.window_tokens:
             return messages
@@ -313,7 +313,7 @@ class RehearsalServer:
         return messages
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
-        """Return how many tokens at the start of this prompt are in the cache, and add the prompt to the cache."""
+        """Return the number of cached tokens at the start of this prompt, and add the prompt to the cache."""
         prompt = array("q", map(hash, render_request(messages, tools)))
         cached = max((_common_tokens(prompt, earlier) for earlier in self._cached_prompts), default=0)
         self._cached_prompts.append(prompt)
@@ -429,7 +429,9 @@ async def serve_rehearsal(
     port: int = 0,
     allowed: Allowed = ONLY_OWN,
 ) -> AsyncIterator[RehearsalServer]:
-    """Serve until the block exits, which cuts open streams. Port 0 picks a free port; a taken one raises `OSError`."""
+    """Serve until the block exits, which breaks open streams. Port 0 picks a free port; a taken one raises
+    `OSError`.
+    """
     server = RehearsalServer(options or RehearsalOptions())
     async with serving(
         server.app,

@@ -31,7 +31,7 @@ class _Options(BaseModel):
 
 
 class ScriptedToolCall(_Options):
-    """A tool call of the model, in a script or because a message requests it. `arguments` is JSON text."""
+    """A tool call of the model, scripted or requested by a message. `arguments` is JSON text."""
 
     name: str
     arguments: str = "{}"

@@ -1,4 +1,4 @@
-"""[pure] Turn a planned reply into the JSON that is sent: its limits, reported usage, chunks and bodies."""
+"""[pure] Turns a planned reply into JSON: limits, reported usage, chunks and bodies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -131,7 +131,7 @@ def unlimited_chunks(completion: Completion) -> Iterator[Json]:
 
 
 def _usage_after(tokens: int, usage: Json) -> Json:
-    """Return the usage after this part of a reply, as servers with a figure on every chunk report it."""
+    """Return the usage after this part of a reply, as reported by servers with a figure in every chunk."""
     so_far = min(tokens, usage["completion_tokens"])
     return {**usage, "completion_tokens": so_far, "total_tokens": usage["prompt_tokens"] + so_far}
 

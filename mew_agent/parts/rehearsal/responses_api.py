@@ -1,7 +1,7 @@
 """[pure] OpenAI's responses API: requests in the shape of chat completions, and completions as responses and events.
 
-Reads its requests. A tool in a namespace becomes `NAMESPACE.NAME`; no other name of a function contains a dot. Keeps
-nothing, so `previous_response_id` is unknown here. Does not know HTTP.
+A tool in a namespace becomes `NAMESPACE.NAME`; no other function name contains a dot. Keeps nothing, so
+`previous_response_id` is unknown here. Does not know HTTP.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """[pure] Recognise a summary request, and write the summary by extraction.
 
 A request is an instruction in a separate sentence near the start or end of the first system message or the last user
-message. Its `## Headings` become sections; if it wants citations as `[id]`, sentences carry the id of their block.
+message. Its `## Headings` become sections; if it requests citations as `[id]`, sentences have the id of their block.
 """
 
 import re
@@ -72,7 +72,7 @@ def is_summary_request(messages: Sequence[Message]) -> bool:
 def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     """Write a summary within `limit_tokens`, the limit in the request, and a sixth of the source (or 64 tokens).
 
-    It stands in `<summary>` tags if the request ends with these.
+    It is in `<summary>` tags if the request ends with them.
     """
     place = _request_at(messages)
     if place is None:
@@ -107,7 +107,7 @@ def _statements(turn: _Turn, *, is_cited: bool) -> Iterator[_Statement]:
 
 
 def quarter_of(messages: Sequence[Message]) -> str:
-    """Return every fourth sentence of the source, in order and fluent, spread over the headings of the request."""
+    """Return every fourth sentence of the source, in order, distributed over the request's headings."""
     place = _request_at(messages)
     if place is None:
         return ""
@@ -142,9 +142,9 @@ def _is_request(text: str) -> bool:
 
 
 def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
-    """Return the text to summarise: the other messages, or else the blocks or the long text of the request.
+    """Return the text to summarise: the other messages, else the blocks or the long text in the request.
 
-    Messages whose beginnings the request lists with an id, as `[id] author: beginning`, have that id.
+    Messages have the ids that the request lists, as `[id] author: beginning`.
     """
     turns: list[_Turn] = []
     ids = {match["text"]: match["id"] for match in _LISTED.finditer(message_text(messages[request_at]))}
@@ -186,7 +186,7 @@ def _ends_by_kind(edges: Sequence[re.Match[str]]) -> dict[str, list[re.Match[str
 
 
 def _blocks_in(text: str) -> Iterator[tuple[_Turn, int, int]]:
-    """Yield the elements and code blocks of a text, and where each begins and ends. Those without an end are text."""
+    """Yield the elements and code blocks of a text, with their starts and ends. Unclosed ones are text."""
     edges = list(_EDGE.finditer(text))
     ends, place = _ends_by_kind(edges), 0
     for edge in edges:
@@ -217,7 +217,7 @@ def _as_one_text(statements: Sequence[_Statement], names: Sequence[str], limit_t
 
 
 def _first_tokens(statements: Sequence[_Statement], limit_tokens: int) -> str:
-    """Return as much of the most central sentence as fits."""
+    """Return the part of the most central sentence that fits."""
     for statement in _most_central(statements):
         return "".join(encode(statement.sentence)[:limit_tokens])
     return ""
@@ -242,7 +242,7 @@ def _in_sections(
 
 
 def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int, first_tokens: int) -> str:
-    """Return as many lines as fit into the share. The first may be longer, so that no section is empty."""
+    """Return the lines that fit into the share. The first may exceed it, so that no section is empty."""
     lines: list[str] = []
     for statement in candidates:
         line = f"- {statement.cited}"
@@ -255,7 +255,7 @@ def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int,
 
 
 def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Statement]:
-    """Return the statements for a section, best first: those that match its name, else the most central ones."""
+    """Return the statements for a section, best first: matches of its name, else the most central ones."""
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
             fitting = [statement for statement in statements if fits(statement)]

@@ -68,7 +68,7 @@ def content_words(sentence: str) -> frozenset[str]:
 
 
 def identifiers(texts: Iterable[str]) -> list[str]:
-    """Return the paths, URLs and ids, each once, in the order of their first appearance."""
+    """Return the paths, URLs and ids, each once, in order of first appearance."""
     found = (match.rstrip(".,;:") for text in texts for match in _IDENTIFIER.findall(text))
     return list(dict.fromkeys(found))
 
@@ -87,7 +87,7 @@ def best_for(query: frozenset[str], candidates: Sequence[str]) -> list[str]:
 
 
 def most_central(candidates: Sequence[str]) -> list[str]:
-    """Return the candidates ordered by how many words they share with the others, so that the topic comes first."""
+    """Sort the candidates by the number of words they share with the others, so that the topic comes first."""
     frequency = Counter(word for sentence in candidates for word in content_words(sentence))
     weights: dict[str, float] = {}
     for sentence in candidates:

@@ -61,7 +61,7 @@ def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapp
 
 
 def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> list[str]:
-    """Return the tokens of the prompt of a request, as many as `count_request` says."""
+    """Return the tokens of the prompt of a request, as many as `count_request` returns."""
     return [
         token
         for mark, repeated, text in _prompt_parts(messages, tools)

@@ -1,10 +1,10 @@
 """[pure] Find the tool calls that a message requests, with their arguments.
 
 A request is `call NAME with {...}` (also `use`, `run`, `invoke`; several in one message are parallel calls), a name in
-backticks, or a name that is not an ordinary word (`read_file`), anywhere in the message.
+backticks, or a name that is no ordinary word (`read_file`), anywhere in the message.
 
 Without a JSON object after the name, required arguments come from the message: quoted texts and numbers in order, else
-the message itself. Does not know the conversation or the reply.
+the whole message. Does not know the conversation or the reply.
 """
 
 import json
@@ -26,7 +26,7 @@ _JSON_AHEAD = re.compile(r"[`'\"()\s]*+(?:with|using|and|arguments|args?|paramet
 
 
 def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[ScriptedToolCall, ...]:
-    """Return the calls that `text` requests, in its order. `tools` have the OpenAI shape."""
+    """Return the calls that `text` requests, in order. `tools` have the OpenAI shape."""
     found: dict[int, ScriptedToolCall] = {}
     for name, schema in _offered(tools):
         for match in _mentions(name, text):
@@ -49,7 +49,7 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> list[tuple[str, Mapping[s
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
-    """Return where `text` requests the tool: after a verb for any name, anywhere for names that are not plain words."""
+    """Return the positions where `text` requests the tool: after a verb, or anywhere if the name is no plain word."""
     spellings = [_spelling(name)]
     # `read_file` for `files__read_file` or `files-read_file`
     if (prefixed := re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)) is not None:

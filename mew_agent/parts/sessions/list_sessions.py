@@ -1,6 +1,6 @@
 """`mew sessions`: the conversations that the agents of a space have stored, one file each.
 
-Lists, prints and exports them. What a session file contains is decided in `mew_agent.context`.
+Lists, prints and exports them. `mew_agent.context` defines session files.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -84,7 +84,7 @@ def _text_line(item: Item) -> str:
 
 
 def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
-    """Yield a conversation as Markdown: a heading for each item, its texts in code blocks that no text can end."""
+    """Yield a conversation as Markdown: a heading for each item, with texts in code blocks that they cannot close."""
     yield f"# {markdown_line(agent)}"
     for item in items:
         yield ""
@@ -121,7 +121,7 @@ def _file(agent: str, space_dir: Path | None) -> Path:
 def _ask(
     question: Callable[[SqliteStore], Awaitable[T]], *paths: Path, progress: terminal.ProgressLine | None = None
 ) -> list[T]:
-    """Ask each of these sessions in turn. A signal ends this after the session that is being asked."""
+    """Ask each of these sessions in turn. A signal ends this after the current session."""
     line = terminal.ProgressLine() if progress is None else progress
 
     async def ask() -> list[T]:

@@ -1,4 +1,4 @@
-"""[pure] Bounds of messages of API clients, names of their sessions, and errors in place of answers."""
+"""[pure] Limits for messages of API clients, names of their sessions, and error responses."""
 
 import hashlib
 import re
@@ -57,6 +57,6 @@ def no_answer(failure: NoAnswer) -> AnswerFailed:
 
 
 def session_name(*parts: str) -> str:
-    """Return the name of a session: its parts as far as they are readable, and a digest that makes it unique."""
+    """Return a unique session name: the readable characters of its parts, and a digest."""
     readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_SESSION_NAME - 17]
     return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"

@@ -1,7 +1,7 @@
-"""Forward messages of API clients to participants as a person of the space, and return the answers.
+"""Forwards messages of API clients to participants, as a person of the space, and returns the answers.
 
-Selects the agents that are offered, bounds the open requests, and describes a missing answer. Does not know HTTP, an
-API, or how an answer is assembled; see `mew_agent.participant.answers`.
+Selects the offered agents, limits open requests, and describes missing answers. Does not know HTTP or an API;
+`mew_agent.participant.answers` assembles answers.
 """
 
 import math
@@ -37,9 +37,8 @@ class ChatOptions:
     """Options for answers.
 
     `configured` are the agents named in the space's configuration, present or absent. `inactivity_seconds` is the
-    timeout for an agent without any activity. `clients` is the number of API keys, which share the open requests. For
-    `notices` see `TextAnswer`; None: clients have another place for notices and tool calls. For `hold_characters` see
-    `AnswerBuilder`.
+    timeout for an inactive agent. `clients` is the number of API keys that share the open requests. `notices` as in
+    `TextAnswer`; None: clients show notices and tool calls elsewhere. For `hold_characters` see `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
@@ -51,7 +50,7 @@ class ChatOptions:
 
 @dataclass(frozen=True, slots=True)
 class OfferedAgent:
-    """An agent that is offered to clients. `since` is when it was first seen, in seconds since 1970."""
+    """An agent offered to clients. `since` is the time it was first seen, in seconds since 1970."""
 
     name: str
     since: int
@@ -107,7 +106,7 @@ class ChatParticipant(Participant):
         ]
 
     def board(self) -> list[BoardEntry]:
-        """Return the last status of each agent, as far as this participant received it."""
+        """Return the last status of each agent that this participant received."""
         return [
             BoardEntry(id=agent.name, connected=agent.is_present, status=agent.context.as_status())
             for agent in self.agents()

@@ -35,7 +35,7 @@ _POLL_SECONDS: Final = 0.01
 
 @dataclass(eq=False)
 class ChildFailed(MewAgentError):
-    """A program that cannot be used. `stderr` is the end of its standard error."""
+    """An unusable program. `stderr` is the end of its standard error."""
 
     role: ClassVar[str] = "the program"
     program: str
@@ -143,9 +143,9 @@ async def end_process(process: Process) -> None:
 
 
 def group_exists(process: Process) -> bool:
-    """Return True if the process, or a program that it started, still runs.
+    """Return True if the process, or a program it started, still runs.
 
-    Zombies do not count: they have ended, but the first process of a container may never reap them.
+    Ignores zombies, which the first process of a container may never reap.
     """
     if process.returncode is None:
         return True
@@ -153,7 +153,9 @@ def group_exists(process: Process) -> bool:
 
 
 async def _is_gone(process: Process) -> bool:
-    """Return True if the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
+    """Return True if the process and its group exit in time. `wait` cannot be used, because it also waits for inherited
+    pipes.
+    """
     with anyio.move_on_after(CLOSE_SECONDS):
         while group_exists(process):  # noqa: ASYNC110 - a process group has no exit event
             await anyio.sleep(_POLL_SECONDS)

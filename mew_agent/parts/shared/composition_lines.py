@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import PrefixPart, Status
 def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: int) -> Iterator[str]:
     """Yield the parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
 
-    If `width` columns are too few, the basis is left out and names are cut.
+    If `width` is too small, omits the basis and cuts names.
     """
     rows = [(one.name, one.amount, one.share, one.basis) for one in _with_prefix(status, prefix)]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]

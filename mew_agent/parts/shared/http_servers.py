@@ -30,7 +30,7 @@ KEY_NAME: Final = "mew_agent.api_key_name"
 
 
 class KeyCheck:
-    """Requires one of the named API keys for the paths that `requires_key` selects, and notes its name in the scope."""
+    """Requires a named API key for the paths that `requires_key` selects, and stores its name in the scope."""
 
     def __init__(self, app: ASGIApp, api_keys: Mapping[str, str], requires_key: Callable[[str], bool]) -> None:
         self._app, self._requires_key = app, requires_key
@@ -90,7 +90,7 @@ def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
 
 
 async def read_json(request: Request) -> Any:
-    """Return the JSON body of a request, as the wire reads JSON: see `parse_json`. Raises `AnswerFailed` (400)."""
+    """Return the JSON body of a request, read by `parse_json`. Raises `AnswerFailed` (400)."""
     try:
         return parse_json(await request.body())
     except DecodeError as error:

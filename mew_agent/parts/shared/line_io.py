@@ -1,6 +1,6 @@
 """Reads and writes lines of standard input, files and FIFOs next to an event loop.
 
-Reading a terminal or a FIFO cannot be cancelled, so it happens in a daemon thread. Does not interpret the lines.
+Uses daemon threads, because reading a terminal or a FIFO cannot be cancelled. Does not interpret the lines.
 """
 
 import os
@@ -60,7 +60,7 @@ async def read_lines(source: Iterable[str]) -> AsyncIterator[MemoryObjectReceive
 
 
 def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
-    """True if the stream had room. Never waits, so that no task outlives the event loop."""
+    """Return True if the stream had room. Never waits, so that no task outlives the event loop."""
     try:
         stream.send_nowait(line)
     except anyio.WouldBlock:
@@ -71,7 +71,7 @@ def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
 def lines_of_stdin() -> Iterator[str]:
     """Return the lines of standard input.
 
-    They are read through a separate file object: at exit the interpreter waits for the lock of `sys.stdin`.
+    Reads through a separate file object, because at exit the interpreter waits for the lock of `sys.stdin`.
     """
     stream = os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False)
     return iter(stream.readline, "")
@@ -89,7 +89,7 @@ def _file_lines(path: Path) -> Iterator[str]:
 
 
 def _fifo_lines(path: Path) -> Iterator[str]:
-    """Read writer after writer. One end is always open: a line written while no end is open would be lost."""
+    """Read writer after writer. Keeps one end open, because a line written with no open end would be lost."""
     file = _open_without_waiting(path)
     try:
         while True:
@@ -107,7 +107,7 @@ def _open_without_waiting(path: Path) -> TextIO:
 
 
 def _wait_for_writer(file: TextIO) -> None:
-    """Wait until there is something to read or a writer came and went, then make reading block again."""
+    """Wait until data arrives or a writer has come and gone, then make reads blocking again."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     if not any(event & select.POLLIN for _, event in poll.poll()):

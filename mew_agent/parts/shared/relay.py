@@ -1,8 +1,7 @@
 """Relay HTTP requests to a model server, and the responses back, byte for byte.
 
-Owns the two connections: streaming in both directions, the failures of either side, and the headers that concern one
-connection only. Shows calls to a `CallWatcher`. Stores and logs neither headers nor bodies. Does not know what models
-are asked.
+Owns the two connections: streaming in both directions, the failures of either side, and the headers for a single
+connection. Passes calls to a `CallWatcher`. Stores and logs neither headers nor bodies.
 """
 
 import logging
@@ -50,25 +49,25 @@ class WatchedCall(Protocol):
 
     @property
     def holds(self) -> Holding:
-        """Return which chunk waits.
+        """Return which chunk to hold back.
 
-        `the end` keeps the newest chunk until the next one, or until the end was read; `briefly` for at most
-        `AFTER_DONE_SECONDS`. The client then cannot begin its next call before this one has ended here.
+        `the end` holds the newest chunk until the next one or the end; `briefly` for at most `AFTER_DONE_SECONDS`. So
+        the client cannot start its next call before this one has ended here.
         """
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of the body, as they came."""
+        """Read the next bytes of the body."""
 
     def end(self, *, was_cut: bool = False) -> None:
         """Read the end. Called at least once, before the client sees the end."""
 
 
 class CallWatcher(Protocol):
-    """Chooses the calls that are read."""
+    """Chooses the calls to read."""
 
     @property
     def encodings(self) -> Sequence[str]:
-        """Return the compressions that can be read: the model server uses one of these, or none."""
+        """Return the readable compressions, from which the model server may choose."""
 
     def reads(self, method: str, path: str) -> bool:
         """Return True to read a request."""
@@ -76,7 +75,7 @@ class CallWatcher(Protocol):
     async def begin(
         self, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, response: httpx2.Response
     ) -> WatchedCall | None:
-        """Begin a call when its response begins. `body` is None if it is too large or was not sent to its end."""
+        """Begin a call when its response begins. `body` is None if too large or incomplete."""
 
 
 def checked_upstream(url: str) -> str:
@@ -103,8 +102,8 @@ async def serve_relay(
 ) -> AsyncIterator[str]:
     """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
 
-    `api_key` is sent to `upstream` in place of the client's. Without a `watcher`, calls are not read.
-    Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
+    `api_key` replaces the client's key. Without a `watcher`, calls are not read. Raises `ConfigError` for an `upstream`
+    that is not the URL of a server, and `OSError` if the port is in use.
     """
     # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
@@ -174,7 +173,7 @@ class ModelRelay:
 
 
 class _RequestBody:
-    """The body of a request on its way upstream, and a copy of it while it is small enough to be read."""
+    """The body of a request on its way upstream, with a copy while it is small enough."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._chunks = Request(scope, receive).stream()
@@ -182,9 +181,9 @@ class _RequestBody:
         self._copy: bytearray | None = bytearray()
 
     async def collect(self) -> None:
-        """Wait for the whole body, or for more than is read. Raises `ClientDisconnect`.
+        """Wait for the whole body, or for more than the readable size. Raises `ClientDisconnect`.
 
-        A request that stays unfinished then opens no connection to the model server.
+        So an unfinished request opens no connection to the model server.
         """
         assert self._copy is not None
         async for chunk in self._chunks:
@@ -194,7 +193,7 @@ class _RequestBody:
         self.ended.set()
 
     async def pass_on(self) -> AsyncIterator[bytes]:
-        """Yield the collected chunks, and then the others as they come. Raises `ClientDisconnect`."""
+        """Yield the collected chunks, then the others as they arrive. Raises `ClientDisconnect`."""
         if self._copy:
             yield bytes(self._copy)
         if not self.ended.is_set():
@@ -205,7 +204,7 @@ class _RequestBody:
             self.ended.set()
 
     def take_copy(self) -> bytes | None:
-        """Return the whole body, once; None if it is too large or was not sent to its end."""
+        """Return the whole body, once; None if too large or incomplete."""
         copy, self._copy = self._copy, None
         return bytes(copy) if copy is not None and self.ended.is_set() else None
 
@@ -271,7 +270,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": self._held, "more_body": False})
 
     async def _send_held(self) -> None:
-        """Send the chunk that waits."""
+        """Send the held chunk."""
         held, self._held = self._held, b""
         if held:
             await self._send({"type": "http.response.body", "body": held, "more_body": True})
@@ -287,7 +286,7 @@ class _Exchange:
             self._call.end(was_cut=was_cut)
 
     async def _fail(self, problem: str) -> None:
-        """Send a 502 response in a form that clients of all three APIs read."""
+        """Send a 502 response that clients of all three APIs can read."""
         about = {"type": "api_error", "code": "upstream_unreachable"}
         response = JSONResponse({"type": "error", "error": {**about, "message": f"mew: {problem}"}}, status_code=502)
         await response(self._scope, self._receive, self._send)
@@ -303,7 +302,7 @@ def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes, encodings: Sequence[str]) -> tuple[bytes, bytes]:
-    """Drop the compressions that cannot be read: the model server then uses another, or none."""
+    """Remove unreadable compressions from the request's headers."""
     if name != b"accept-encoding":
         return name, value
     names = [one.strip() for one in value.decode("latin-1").split(",")]

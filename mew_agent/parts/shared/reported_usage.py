@@ -1,4 +1,4 @@
-"""[pure] An agent's context as clients of chat APIs get it: OpenAI's `usage`, and the key `mew`.
+"""[pure] An agent's context for clients of chat APIs: OpenAI's `usage`, and the key `mew`.
 
 Unknown figures are left out, never 0, and a figure that the provider did not report is labelled with its basis.
 """
@@ -19,13 +19,13 @@ _COPIED_KEYS = (
 
 
 class CallUsage:
-    """The usage of the main calls since an agent began to work on an answer, for agents that do not add it up."""
+    """The usage of the main calls since an agent began to work on an answer, for agents that do not sum it."""
 
     def __init__(self, before: PeerContext) -> None:
         self.begin(before)
 
     def begin(self, context: PeerContext) -> None:
-        """Begin now; the call in `context` was made for something else."""
+        """Start counting now; ignore the call in `context`."""
         self._call_before = context.report.call_id if context.report else None
         self._calls: dict[str, Json] | None = {}
 
@@ -91,7 +91,7 @@ def openai_usage(context: PeerContext) -> Json | None:
 def context_key(
     agent: str, context: PeerContext, *, notices: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the `mew` key of an answer: how full the agent's context is, by its own report, without unknown values."""
+    """Return the `mew` key of an answer: how full the agent's context is, by its own report. Omits unknown values."""
     report = context.report
     values: dict[str, Any] = {"participant": agent, "basis": context.basis_label}
     values |= {"tokens": context.tokens, "max_tokens": context.max_tokens}

@@ -1,6 +1,6 @@
-"""[pure] OpenAI's APIs as servers write them: server-sent events, and the objects and usage of the Responses API.
+"""[pure] OpenAI's APIs on the server side: server-sent events, and the objects and usage of the Responses API.
 
-Owns their keys and their order. Does not know where the texts come from, or HTTP.
+Owns their keys and order. Does not know HTTP or the source of the texts.
 """
 
 import json
@@ -15,7 +15,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 def event(value: Mapping[str, Any], name: str = "") -> bytes:
-    """Return one server-sent event, with a name if it is given."""
+    """Return one server-sent event, with a name if given."""
     head = f"event: {name}\n".encode() if name else b""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return b"%sdata: %s\n\n" % (head, text.encode(errors="replace"))
@@ -23,7 +23,7 @@ def event(value: Mapping[str, Any], name: str = "") -> bytes:
 
 @dataclass(slots=True)
 class ResponseWriter:
-    """Writes one response. Each run of reasoning or answer is a separate output item, as is each call.
+    """Writes one response. Each run of reasoning, run of answer text, and call is a separate output item.
 
     Methods return the events that follow, in order. `keys` are further keys of the response.
     """
@@ -56,7 +56,7 @@ class ResponseWriter:
         return [*events, added, self._event("response.content_part.added", **self._place(), part=_part(kind, ""))]
 
     def write(self, kind: TextKind, text: str) -> list[Json]:
-        """Write a piece of an item, which begins if another one is open."""
+        """Write a piece of an item; begins a new item if another one is open."""
         events = self.open(kind)
         self._pieces.append(text)
         delta = self._event(f"response.{_part_name(kind)}.delta", **self._place(), delta=text, **_logprobs(kind))
@@ -141,7 +141,7 @@ def _logprobs(kind: TextKind) -> Json:
 
 
 def usage_in_responses(usage: Mapping[str, Any], unreported: int | None) -> Json:
-    """Return the usage of a chat completion under the names of this API; details not reported are `unreported`."""
+    """Return a chat completion's usage with this API's names; missing details are `unreported`."""
     prompt, completion = (usage.get(f"{part}_tokens_details", {}) for part in ("prompt", "completion"))
     return {
         "input_tokens": usage["prompt_tokens"],

@@ -41,7 +41,7 @@ async def run_server(
 def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     """Return the agents of space.yaml that answer chats.
 
-    Raises `ConfigError` if `who` is a program, whose connection would be taken over.
+    Raises `ConfigError` if `who` is a program, whose connection would be replaced.
     """
     if config is None:
         return frozenset()

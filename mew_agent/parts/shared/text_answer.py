@@ -1,6 +1,6 @@
-"""[pure] An answer as text alone, for clients that have no other place for tool calls and notices.
+"""[pure] An answer as text alone, for clients without a place for tool calls and notices.
 
-Tool calls become lines of the thinking. A notice in the answer is a separate paragraph and splits no word.
+Tool calls become lines of the thinking. A notice in the answer is a separate paragraph, and splits no word.
 """
 
 from typing import Final, Literal

@@ -1,6 +1,6 @@
-"""Participants without a model, for trying others: an echo, a calculator, a fulfiller.
+"""Participants without a model, for testing others: an echo, a calculator, a fulfiller.
 
-Each is a behaviour that is added to a `Participant`. Does not know processes or the command line.
+Each is a behaviour added to a `Participant`. Does not know processes or the command line.
 """
 
 import ast
@@ -41,7 +41,7 @@ _OPERATORS: Final[Mapping[type[ast.operator | ast.unaryop], Callable[..., Number
 
 
 def be_echo(me: Participant) -> None:
-    """Repeat every chat to everyone. Answers of another echo are not repeated, so that two of them stop."""
+    """Repeat every chat to everyone. Does not repeat another echo's answers, so that two echoes stop."""
 
     @me.on(kinds.CHAT)
     async def repeat(chat: Envelope) -> None:

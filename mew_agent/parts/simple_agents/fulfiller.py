@@ -1,7 +1,7 @@
 """A fulfiller: fulfils or rejects the proposals of other participants by a policy, or asks a person.
 
-Owns the question to a person in the space, and that each proposal is decided once. A program that asks in another way,
-for example at a terminal, passes its own function. The rules are `FulfillerPolicy`.
+Owns the question to a person in the space, and decides each proposal once. Programs that ask in another way, such as at
+a terminal, pass their own function. `FulfillerPolicy` has the rules.
 """
 
 import logging
@@ -111,7 +111,7 @@ class Fulfiller:
                 await self._reject(proposal, reason)
 
     async def _ask_by_chat(self, proposal: ProposalMade) -> str | None:
-        """Ask the participant that the policy names, and wait for its yes or no to us."""
+        """Ask the participant named by the policy, and wait for its yes or no."""
         person = self.policy.ask
         if person is None or person not in self._me.peers:
             return f"'{person}' is not here to decide"

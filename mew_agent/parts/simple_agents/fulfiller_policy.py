@@ -35,7 +35,7 @@ class FulfillerPolicy(BaseModel):
 
     Patterns are `PEER/TOOL`, or `PEER/METHOD` for methods other than `tools/call`; `*` matches anything. `ask` names
     the participant to ask, or is `terminal`; no answer within `ask_seconds` counts as a no. `proposers` are patterns of
-    the participants whose proposals are decided, `reason` is sent with a rejection.
+    participants; other proposals are ignored. `reason` is sent with a rejection.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +63,7 @@ class FulfillerPolicy(BaseModel):
         return self.otherwise or ("ask" if self.ask is not None else "fulfil")
 
     def applies_to(self, proposer: str) -> bool:
-        """Return True if proposals of this participant are decided."""
+        """Return True if the policy decides this participant's proposals."""
         return any(fnmatchcase(proposer, pattern) for pattern in self.proposers)
 
 

@@ -63,7 +63,9 @@ def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolic
 
 @asynccontextmanager
 async def fulfilling(me: Participant, policy: FulfillerPolicy | None) -> AsyncIterator[None]:
-    """Decide on proposals by a policy during the block, and ask at this terminal if it says `ask`. None: do nothing."""
+    """Decide proposals by a policy (None: do nothing) while the block runs, and ask at this terminal if the policy says
+    so.
+    """
     if policy is None:
         yield
     elif policy.ask != TERMINAL:

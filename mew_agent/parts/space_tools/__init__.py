@@ -1,1 +1,1 @@
-"""Tools with which a model reads the board of contexts and the resources of peers."""
+"""A model's tools for reading the board of contexts and the resources of peers."""

@@ -1,6 +1,6 @@
-"""The tools with which a model reads the board of all contexts, requests compactions, and waits for room.
+"""A model's tools for reading the board, requesting compactions, and waiting for room.
 
-The figures are those of the report that every reader sees. Offers what our capabilities allow.
+The figures come from the reports that everyone sees. Offers only the tools that our capabilities allow.
 """
 
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ class BoardTools(FunctionTools):
         me.on(kinds.SYSTEM_PRESENCE)(self._wake_waiting)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. The board is offered to agents that may request reports or compactions."""
+        """See `ToolSource`. Offers the board to agents that may request reports or compactions."""
         me = self._me
         everyone, controls = (me.id, *me.peers), (kinds.PARTICIPANT_COMPACT, kinds.PARTICIPANT_REQUEST_STATUS)
         allowed = [kind for kind in controls if any(me.messenger.may_send(kind, {}, (name,)) for name in everyone)]

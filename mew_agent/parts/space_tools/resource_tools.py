@@ -1,4 +1,4 @@
-"""The tools with which a model reads the resources of peers, while a peer has announced some that we may read."""
+"""A model's tools for reading peers' resources, while a peer has announced some that we may read."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -80,7 +80,7 @@ class ResourceTools(FunctionTools):
 
 
 def contents_text(peer: str, result: Any) -> str:
-    """Return the contents of a resource as text; parts that are not text are only named. Raises `ToolCallFailed`."""
+    """Return the contents of a resource as text; parts other than text are only named. Raises `ToolCallFailed`."""
     contents = result.get("contents") if isinstance(result, Mapping) else result
     if isinstance(contents, str):
         return well_formed(contents)

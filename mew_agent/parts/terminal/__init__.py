@@ -1,8 +1,8 @@
-"""Being in a space from a terminal: `mew connect`, line by line or at full screen, and `mew status --watch`.
+"""A space in a terminal: `mew connect`, line by line or at full screen, and `mew status --watch`.
 
-`slash` and `terminal_chat` are pure: what a typed line means, and what a received envelope says. `line_chat` reads and
-prints lines, `json_lines` carries envelopes for scripts. `feed` and `panels` are pure: what the application shows.
-`joined_space` is its connection. `app` and `widgets` draw it; they are the only modules that import Textual.
+`slash` and `terminal_chat` (pure) parse typed lines and format received envelopes. `line_chat` reads and prints lines;
+`json_lines` carries envelopes for scripts. `feed` and `panels` (pure) prepare the application's contents.
+`joined_space` is its connection. Only `app` and `widgets` import Textual and draw.
 """
 
 from typing import Final

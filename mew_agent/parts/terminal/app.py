@@ -1,6 +1,6 @@
 """The terminal application of a space: `mew`, `mew connect` and `mew status --watch` at a terminal.
 
-Owns the layout, the keys and when what is drawn again. What happens in the space is `joined_space`.
+Owns the layout, the keys and the redraws. `joined_space` follows the space.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -138,7 +138,7 @@ class SpaceApp(App[None]):
         now: Callable[[], datetime] = terminal.now,
         joined: type[JoinedSpace] = JoinedSpace,
     ) -> None:
-        """`now` is the clock for ages, `joined` the kind of connection."""
+        """`now` is the clock for ages; `joined` is the class of the connection."""
         super().__init__()
         self.view = joined(who, targets, self._changed)
         self.failure: Exception | None = None
@@ -261,7 +261,7 @@ class SpaceApp(App[None]):
             widget.update(content_of([line]), layout=False)
 
     def _row(self, view: ParticipantView, width: int, is_tall: bool) -> Content:
-        """Return a row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
+        """Return a row of the board, redrawn only after a change, because only few of many rows change at a time."""
         name, about = view.entry.id, (view.entry, view.items, width, is_tall, view.old, view.reason)
         known = self._rows.get(name)
         if known is None or known[0] != about:
@@ -358,7 +358,7 @@ class SpaceApp(App[None]):
 
     @on(Input.Submitted, "#filter")
     def filter_entered(self) -> None:
-        """Back to the list."""
+        """Return to the list."""
         if not self._filter:
             self._clear_filter()
         self.query_one(BoardList).focus()
@@ -367,7 +367,7 @@ class SpaceApp(App[None]):
 
     @on(OptionList.OptionSelected, "#attention")
     def item_selected(self) -> None:
-        """Go to the participant that an item is about, or to the first of several."""
+        """Select the participant of an item, or the first of several."""
         item = self._item()
         if item is not None:
             self._clear_filter()
@@ -380,7 +380,7 @@ class SpaceApp(App[None]):
         self.push_screen(HelpScreen(f"{KEYS}\n\n{HELP}"))
 
     def action_show_board(self) -> None:
-        """Go to the participants, and back."""
+        """Switch between the participants and the message line."""
         panes, board = self.query_one("#panes"), self.query_one(BoardList)
         if board.has_focus:
             self.action_compose()
@@ -418,7 +418,7 @@ class SpaceApp(App[None]):
         (feed.action_page_up if way == "page_up" else feed.action_page_down)()
 
     def action_compose(self) -> None:
-        """Back to the message line. From the filter, list all participants again and go back to them."""
+        """Return to the message line. From the filter, list all participants again and return to the list."""
         field = self.query_one("#filter", Input)
         if field.has_focus:
             self._clear_filter()
@@ -430,14 +430,14 @@ class SpaceApp(App[None]):
         self.query_one(Composer).focus()
 
     def action_group(self) -> None:
-        """List the participants by role, by model, by state, or ungrouped."""
+        """Group the participants by role, model or state, or ungroup them."""
         choices = (None, *GROUPINGS)
         self._by = choices[(choices.index(self._by) + 1) % len(choices)]
         self.notify(GROUPING_WORDS[self._by or "none"], timeout=2)
         self._is_stale = True
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Start typing a filter."""
         field = self.query_one("#filter", Input)
         field.display = True
         field.focus()
@@ -475,9 +475,9 @@ class SpaceApp(App[None]):
 
     @work
     async def action_act(self, label: str) -> None:
-        """Run the selected item's action with this beginning of its label.
+        """Run the selected item's action whose label begins like this.
 
-        What a proposal would run is shown in full before it is approved, and so is what an action means.
+        Shows the whole proposal, or the meaning of the action, before it is confirmed.
         """
         item = self._item()
         action = _action_of(item, label)
@@ -500,7 +500,7 @@ class SpaceApp(App[None]):
 
     @work
     async def action_end_allowed(self) -> None:
-        """Revoke the calls that the selected participant makes without asking."""
+        """Revoke the selected participant's calls without approval."""
         name = self.query_one(BoardList).chosen
         if name is None or not await self.view.end_allowed_calls(name):
             self.notify("Nothing is always allowed here.", timeout=2)
@@ -525,6 +525,6 @@ class SpaceApp(App[None]):
 
 
 def _action_of(item: AttentionItem | None, label: str) -> AttentionAction | None:
-    """Return the action of an item with this beginning of its label."""
+    """Return the action of an item whose label begins like this."""
     actions = item.actions if item is not None else ()
     return next((one for one in actions if one.label.startswith(label)), None)

@@ -1,6 +1,6 @@
 """`mew connect`: joins a space from a terminal, at full screen or line by line.
 
-Owns the choice between the two. `TERMINAL` is the entry of the table `mew_agent.terminals`.
+Chooses between the two. `TERMINAL` is the entry of the table `mew_agent.terminals`.
 """
 
 from dataclasses import replace
@@ -55,7 +55,7 @@ class TerminalPart:
     def join(self, connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:
         """Chat until `/exit` or the end of the input, line by line if `plain`.
 
-        `config` saves reading space.yaml again.
+        `config` is the space.yaml, if already read.
         """
         who = find_identity(connection)
         targets = default_targets(config or configuration_at(who.run_path), who.participant)
@@ -82,7 +82,7 @@ TERMINAL: Final = TerminalPart()
 
 
 def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:
-    """Return the participants that this participant's plain text goes to, by space.yaml."""
+    """Return the default recipients of this participant's plain text, from space.yaml."""
     if config is None:
         return ()
     own = config.participants.get(participant)

@@ -1,6 +1,6 @@
 """[pure] The conversation of a space as entries: chats, the work of agents in progress, and notes.
 
-Maps each envelope and frame to the entry that it changes. Notes are worded by `TerminalChat`. Draws nothing.
+Maps each envelope and frame to the entry that it changes. `TerminalChat` words the notes. Draws nothing.
 """
 
 import json
@@ -33,7 +33,7 @@ _CALL_CHARS: Final = 300
 
 @dataclass(slots=True)
 class FeedEntry:
-    """One entry. A chat has a `text`; the work of an agent also the text so far, its thoughts, and its tool calls."""
+    """One entry. A chat has a `text`. Work of an agent has its text so far, thoughts and tool calls."""
 
     key: str
     kind: Literal["chat", "work", "note"]
@@ -53,12 +53,12 @@ class FeedEntry:
 
     @property
     def opens(self) -> bool:
-        """Whether there is more to show: thoughts and calls, or the story of a chat."""
+        """Whether it can be expanded: to thoughts and calls, or to the story of a chat."""
         return self.kind == "work" or bool(self.marks)
 
     @property
     def summary(self) -> str:
-        """Work in one line: `coder is working, 2 calls`."""
+        """The work in one line: `coder is working, 2 calls`."""
         doing = "is working" if self.is_running else "worked on it"
         count = f", {words.count_of(len(self.calls), 'call')}" if self.calls else ""
         last = f": {self.calls[-1]}" if self.calls and self.is_running else ""
@@ -66,7 +66,7 @@ class FeedEntry:
 
     @property
     def details(self) -> str:
-        """Work in full: thoughts, and the tool calls below them."""
+        """The work in full: thoughts, then tool calls."""
         parts = [clean_text(self.thoughts).strip(), *(f"→ {one}" for one in self.calls)]
         return "\n".join(one for one in parts if one)
 
@@ -115,12 +115,12 @@ class ConversationFeed:
                 return None
 
     def _work_of(self, envelope: Envelope) -> FeedEntry | None:
-        """Return the work that an envelope belongs to, if its sender does it."""
+        """Return the work that an envelope belongs to, if the envelope is from the working agent."""
         work = self.entries.get(f"work:{envelope.context}")
         return work if work is not None and work.sender == envelope.sender else None
 
     def _mark(self, envelope: Envelope) -> FeedEntry | None:
-        """Note the receipt in an acknowledgement at its chat."""
+        """Add the receipt of an acknowledgement to its chat."""
         told = read_or_none(Acknowledge, envelope.body)
         receipt = told.receipt if told is not None else None
         if receipt is None or receipt.participant != envelope.sender:
@@ -156,9 +156,9 @@ class ConversationFeed:
         return self._keep(FeedEntry(f"note:{self._notes}", "note", text=text))
 
     def add_presence(self, name: str, verb: str) -> FeedEntry:
-        """Add that a participant joined or left, to the line before if that says the same of others.
+        """Add that a participant joined or left, on the previous line if that reports the same of others.
 
-        After a restart of the gateway all of them join again.
+        After a gateway restart, all participants join again.
         """
         newest, tail = next(reversed(self.entries), None), f" {verb}"
         last = None if newest is None else self.entries[newest]
@@ -175,7 +175,7 @@ class ConversationFeed:
 
 
 def clean_text(text: str) -> str:
-    """Remove control characters from each line, so that a text of the wire cannot control the terminal."""
+    """Remove control characters from each line, so that a received text cannot control the terminal."""
     return "\n".join(clean(line.replace("\t", "    ")) for line in text.splitlines())
 
 

@@ -66,12 +66,12 @@ class _Watcher(Participant):
 
 
 class JoinedSpace:
-    """A space that a person looks at. `run` joins it and returns when the connection has ended for good."""
+    """A space that a person follows. `run` joins it and returns when the connection has ended for good."""
 
     def __init__(
         self, who: Identity, targets: tuple[str, ...], on_change: Callable[[Sequence[FeedEntry]], None]
     ) -> None:
-        """`on_change` gets the entries of the conversation that are new or changed."""
+        """`on_change` gets the new and changed entries of the conversation."""
         self.who, self.on_change = who, on_change
         self.me = _Watcher(who, self)
         self.chat = TerminalChat(who.participant, self.me.events.proposals.is_same, self.me.unfinished, targets)

@@ -37,7 +37,9 @@ class Notes:
         return "\n".join(sorted(path.name for path in self.folder.glob("*.md"))) or "(no notes yet)"
 
     def _path(self, title: str) -> Path:
-        """Return the file of a title: letters and digits of any script stay, everything else becomes a dash."""
+        """Return the file of a title: keep letters and digits of any script, and replace everything else with a
+        dash.
+        """
         name = re.sub(r"[\W_]+", "-", title.lower()).strip("-")[:MAX_NAME_LENGTH]
         if not name:
             raise ValueError("a title needs a letter or a digit")
