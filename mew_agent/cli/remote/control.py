@@ -79,7 +79,7 @@ def chat(
         body, receipt = _answer(sent)
         _print_answer(request, body, receipt)
         # An agent of another implementation reports why it failed before it sends the answer about it.
-        has_failed = body.get("failure") is not None or words.failure(sent.last_status) is not None
+        has_failed = body.get("failure") is not None or words.failure(sent.status_since) is not None
         return ExitCode.FAILED if has_failed else ExitCode.DONE
 
 

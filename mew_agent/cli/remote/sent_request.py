@@ -82,9 +82,12 @@ class SentRequest:
 
     _calls_before: int | None = field(init=False)
     """The model calls before this request."""
+    _status_before: str | None = field(init=False)
+    """The id of the last status before this request."""
 
     def __post_init__(self) -> None:
         self._calls_before = _calls(self.last_status)
+        self._status_before = self._last_status_id
         self.show_progress()
 
     def show_progress(self) -> None:
@@ -142,6 +145,16 @@ class SentRequest:
         """The participant's last status."""
         entry = entry_of(self.board, self.participant)
         return entry.status if entry is not None else None
+
+    @property
+    def status_since(self) -> Status | None:
+        """The participant's last status after the request; None without one."""
+        return self.last_status if self._last_status_id != self._status_before else None
+
+    @property
+    def _last_status_id(self) -> str | None:
+        entry = entry_of(self.board, self.participant)
+        return entry.status_id if entry is not None else None
 
     @property
     def is_paused(self) -> bool:

@@ -156,6 +156,7 @@ class SpaceOffers:
         me = await self._me(to)
         if to is None or wait_seconds == 0:
             return {"id": (await me.chat(text, to=to or ())).id, "to": to, "answer": None}
+        before = me.peers[to].context.at if to in me.peers else ""
         request = PendingRequest(me.messenger.draft(kinds.CHAT, Chat(text=text), to=(to,)), to, kinds.CHAT)
         outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
         try:
@@ -164,9 +165,11 @@ class SpaceOffers:
         except PeerTimeout:
             return {**outcome, "waited_seconds": wait_seconds}
         outcome["answer"] = str(answer.body.get("text") or "")
-        if to in me.peers and (failure := words.failure(me.peers[to].context.as_status())) is not None:
-            outcome["failed"] = failure  # such as a model that cannot be reached
-        return outcome
+        # An agent of another implementation reports why it failed before it sends the answer about it.
+        context = me.peers[to].context if to in me.peers else None
+        reported = words.failure(context.as_status()) if context is not None and context.at != before else None
+        failure = reported or value_at(answer.body, "failure", "problem")
+        return outcome if failure is None else {**outcome, "failed": str(failure)}
 
     async def read_board(
         self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False

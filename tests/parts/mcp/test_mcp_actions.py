@@ -74,6 +74,22 @@ async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway, 
         assert said["answer"] is None
 
 
+async def test_a_failure_belongs_to_the_chat_that_was_sent_before_it(gateway: RunningGateway) -> None:
+    async def answer(client: Client, request: Message) -> None:
+        text = request["payload"]["text"]
+        if text == "unreachable":
+            await status(client, "model_unreachable:refused")
+        failure = {"failure": {"code": "timeout", "problem": "too slow"}} if text == "slow" else {}
+        about = {"to": ["ada"], "correlation_id": [request["id"]]}
+        await client.send_envelope("chat", {"text": "well", **failure}, **about)
+
+    async with answering(gateway, "coder", answer), acting(gateway) as ada:
+        texts = ("unreachable", "fine", "slow", "unreachable")
+        answers = [await ada.send_chat(text, "coder", wait_seconds=PATIENCE_SECONDS) for text in texts]
+    unreachable = "model unreachable: refused"
+    assert [one.get("failed") for one in answers] == [unreachable, None, "too slow", unreachable]
+
+
 async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent), acting(gateway) as ada:
         said = await ada.send_chat("hi", "coder", wait_seconds=0.2)

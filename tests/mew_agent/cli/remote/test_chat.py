@@ -50,6 +50,14 @@ async def test_an_answer_that_reports_a_failure_exits_with_code_1(gateway: Runni
     assert (outcome.code, outcome.out) == (1, "I could not reach my model.\n")
 
 
+async def test_a_failure_before_the_question_is_not_that_of_the_answer(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", repeats) as coder:
+        await status(coder, "model_unreachable")
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("chat", "coder", "hi", *seat(gateway))
+    assert (outcome.code, outcome.out) == (0, "you said: hi\n")
+
+
 async def test_a_refused_message_ends_at_once_with_the_reason(gateway: RunningGateway) -> None:
     async def refuses(client: Client, request: Message) -> None:
         payload = {"status": "refused: 100 of your chats are waiting already"}
