@@ -25,7 +25,6 @@ class LiveMembership(Membership):
     def __init__(self, config: SpaceConfig, state: SpaceState) -> None:
         super().__init__(config, state)
         self.proposals = LiveProposals(self, ignore_to=config.capabilities.ignore_to)
-        self.reset()
 
 
 def _applying(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,7 +61,7 @@ class ConnectionRules:
         self._streams = streams
         self._limits = limits
         self.absent_since: dict[ParticipantId, datetime] = {}
-        self.not_back_yet = {one.proposer for one in self._membership.proposals.undecided.values()}
+        self.not_back_yet: set[str] = set()
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self.joined: dict[ParticipantId, int] = {}
         """In which batch the newest connection of each member joined."""

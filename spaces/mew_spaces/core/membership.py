@@ -114,12 +114,6 @@ class Membership:
             options.check_grants,
             options.check_invites,
         )
-        self.reset()
-
-    def reset(self) -> None:
-        """Derive indexes and permissions again: the state was replaced."""
-        self._permissions.clear()
-        self.proposals.reset()
 
     # Who may be in the space
 

@@ -55,13 +55,13 @@ class MembershipRules:
         self._connections = connections
         self._messages = messages
         self._config = config
-        self.connection_url: str | None = None
-        """The address that invited participants connect to."""
 
-    def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
+    def receive(
+        self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], connection_url: str | None, now: datetime
+    ) -> Receipt | None:
         """Handle an envelope. None: it is only passed on.
 
-        `reply_to` are the connections for answers to its sender.
+        `reply_to` are the connections for answers to its sender; invited participants connect to `connection_url`.
         """
         try:
             match envelope.kind:
@@ -70,7 +70,7 @@ class MembershipRules:
                 case kinds.CAPABILITY_REVOKE:
                     return self._revoke(envelope, now)
                 case kinds.SPACE_INVITE:
-                    return self._invite(envelope, reply_to, now)
+                    return self._invite(envelope, reply_to, connection_url, now)
                 case kinds.SPACE_KICK:
                     return self._kick(envelope, now)
                 case kinds.PARTICIPANT_PAUSE | kinds.PARTICIPANT_RESUME | kinds.PARTICIPANT_SHUTDOWN:
@@ -161,7 +161,9 @@ class MembershipRules:
         notes = (AuditNote(cause, one.participant, reason, one.capabilities) for one in ended)
         return (*notes, *self._welcomes(one.participant for one in ended), Broadcast(message)), payload
 
-    def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:
+    def _invite(
+        self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], connection_url: str | None, now: datetime
+    ) -> Receipt:
         payload = read_payload(envelope, Invite)
         name, capabilities = payload.participant_id, payload.initial_capabilities or ()
         problem = invited_id_problem(name)
@@ -197,7 +199,7 @@ class MembershipRules:
         )
         changes = self._membership.invite(name, invitation)
         token = self._messages.ids.new_token()
-        ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self.connection_url)
+        ack = InviteAck(status="created", participant_id=name, token=token, connection_url=connection_url)
         presence = Presence(
             event="invited",
             participant=Member(id=name, capabilities=self._membership.after(changes).permissions_of(name).patterns),

@@ -87,12 +87,6 @@ class Proposals:
         """The same ids in order: those that begin like a new one are next to its place."""
         self._undecided: Shares[str] = Shares()
         """The ids of undecided proposals, by their size in bytes."""
-
-    def reset(self) -> None:
-        """Derive the indexes again: the state was replaced."""
-        self._undecided.clear()
-        self._remembered.clear()
-        self._sorted_ids.clear()
         for proposal_id in self._state.proposals:
             self.follow(proposal_id)
 

@@ -13,10 +13,9 @@ Joining and leaving is in `connections`; what the envelopes of one namespace do 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from mew_listener.bounded_dict import FairDict
 from mew_protocol import errors, kinds
@@ -143,6 +142,12 @@ class ReplicaSnapshot(BaseModel):
     revoked: dict[ParticipantId, int] = Field(default_factory=dict)
     joined: dict[ParticipantId, int] = Field(default_factory=dict)
 
+    @classmethod
+    def begun_with(cls, state: SpaceState, **further: Any) -> Self:
+        """Return what a space begins with after an earlier process: proposers that stay away wait for no decision."""
+        waiting = {one.proposer for one in state.proposals.values() if one.envelope is not None}
+        return cls(state=state, not_back_yet=waiting, **further)
+
 
 class SpaceCore:
     """The state of one space and the rules that change it."""
@@ -162,23 +167,11 @@ class SpaceCore:
         """
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
-        self.epoch = epoch
-        self.state = SpaceState() if state is None else state
-        self.membership = Membership(config, self.state)
-        self.members = self.membership.connected
-        self.board = StatusBoard(self.state)
         self.ids = ids
         self.messages = SystemMessages(ids)
-        self.batch = 0
-        """The newest batch that was applied."""
-        self.now = EPOCH
-        """Its time."""
-        self.sequence = 0
-        """The number of the newest broadcast of it."""
-        self.gateways: dict[int, int] = {}
-        """The gateways that hold connections, each with the number of its newest batch."""
-        self.tokens: dict[ParticipantId, str] = {}
-        """The tokens of invited participants."""
+        self.connection_url: str | None = None
+        """The address that invited participants connect to."""
+        self._config = config
         self._limits = config.limits
         self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
@@ -188,9 +181,37 @@ class SpaceCore:
             for _ in range(2)
         )
         self._stored = stored
+        self.restore(ReplicaSnapshot.begun_with(SpaceState() if state is None else state, epoch=epoch))
+
+    def restore(self, snapshot: ReplicaSnapshot) -> None:
+        """Continue from a snapshot instead of what this is so far; do not use the snapshot again."""
+        self.state, self.epoch = snapshot.state, snapshot.epoch
+        self.batch = snapshot.batch
+        """The newest batch that was applied."""
+        self.now = snapshot.now
+        """Its time."""
+        self.sequence = snapshot.sequence
+        """The number of the newest broadcast of it."""
+        self.gateways = snapshot.gateways
+        """The gateways that hold connections, each with the number of its newest batch."""
+        self.tokens = snapshot.tokens
+        """The tokens of invited participants."""
         self._known: FairDict[tuple[str, str], KnownEnvelope] = FairDict(REMEMBERED_ENVELOPES, lambda key, _: key[0])
+        for sender, name, digest, sequence in snapshot.known:
+            self._known[sender, name] = KnownEnvelope(digest, sequence)
+        config = self._config
+        self.membership = Membership(config, self.state)
+        self.members = self.membership.connected
+        for member, sockets in snapshot.members.items():
+            self.members[member] = MemberConnections(sockets, snapshot.logs.get(member, []))
+        self.board = board = StatusBoard(self.state)
+        board.trends, board.measured_at, board.outdated = snapshot.trends, snapshot.measured_at, snapshot.outdated
+        board.stored, board.requests.asked = snapshot.stored, snapshot.asked
         self.streams = StreamRules(self.membership, self.messages, config)
-        self.connections = ConnectionRules(self.membership, self.board, self.streams, self.messages, config.limits)
+        self.connections = ConnectionRules(self.membership, board, self.streams, self.messages, config.limits)
+        self.connections.absent_since, self.connections.joined = snapshot.absent_since, snapshot.joined
+        self.connections.not_back_yet = snapshot.not_back_yet
+        self.connections.revoked.update(snapshot.revoked)
         self.membership_rules = MembershipRules(self.membership, self.connections, self.messages, config)
 
     # Questions
@@ -338,26 +359,6 @@ class SpaceCore:
             joined={name: batch for name, batch in connections.joined.items() if name in members},
         )
 
-    def restore(self, snapshot: ReplicaSnapshot) -> None:
-        """Replace everything with the contents of a snapshot; do not use the snapshot again."""
-        self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
-        self.sequence, self.gateways, self.tokens = snapshot.sequence, snapshot.gateways, snapshot.tokens
-        self.connections.revoked.clear()
-        self.connections.revoked.update(snapshot.revoked)
-        self._known.clear()
-        for sender, name, digest, sequence in snapshot.known:
-            self._known[sender, name] = KnownEnvelope(digest, sequence)
-        for table in SpaceState.model_fields:
-            setattr(self.state, table, copy(getattr(snapshot.state, table)))
-        self.members.clear()
-        for member, sockets in snapshot.members.items():
-            self.members[member] = MemberConnections(sockets, snapshot.logs.get(member, []))
-        self.membership.reset()
-        self.board.reset(snapshot.trends, snapshot.measured_at, snapshot.outdated, snapshot.asked, snapshot.stored)
-        self.connections.absent_since = snapshot.absent_since
-        self.connections.not_back_yet = snapshot.not_back_yet
-        self.connections.joined = snapshot.joined
-
     def _follow_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
         connections = self.connections
         match event:
@@ -491,7 +492,8 @@ class SpaceCore:
         elif kind.startswith("stream/"):
             receipt = self.streams.receive(envelope, now=now)
         else:
-            receipt = self.membership_rules.receive(envelope, reply_to=self._reply_to(sender, connection), now=now)
+            reply_to, url = self._reply_to(sender, connection), self.connection_url
+            receipt = self.membership_rules.receive(envelope, reply_to=reply_to, connection_url=url, now=now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)
         if receipt.refused is not None and not receipt.effects:

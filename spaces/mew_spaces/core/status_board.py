@@ -167,16 +167,12 @@ class StatusBoard:
         self.stored: dict[str, StoredChats] = {}
         """What was sent to participants that are not joined."""
         self.requests = StatusRequests()
-        self._asked_only: set[str] = set()
-        """The participants that report only when they are asked, and perhaps some that do not any more."""
-        self._find_asked_only()
-
-    def _find_asked_only(self) -> None:
         self._asked_only = {
             name
-            for name, reported in self._state.statuses.items()
+            for name, reported in state.statuses.items()
             if reports_only_when_asked(reported.status.get("tokens"), reported.status.get("context"))
         }
+        """The participants that report only when they are asked, and perhaps some that do not any more."""
 
     def joined(self, participant: str, *, now: datetime, is_asked: bool) -> None:
         """Note that a participant joined, perhaps as another process with another clock: its figure may be untrue.
@@ -250,21 +246,6 @@ class StatusBoard:
         """Move the times that reports are compared with: the wall clock was set by this much."""
         self.measured_at = {name: at + by for name, at in self.measured_at.items()}
         self.requests.shift(by)
-
-    def reset(
-        self,
-        trends: dict[str, Trend],
-        measured_at: dict[str, datetime],
-        outdated: dict[str, Outdated],
-        asked: dict[str, Asked],
-        stored: dict[str, StoredChats],
-    ) -> None:
-        """Continue with these sizes and marks: the state was replaced."""
-        self._parsed.clear()
-        self._written.clear()
-        self.trends, self.measured_at, self.outdated, self.requests.asked = trends, measured_at, outdated, asked
-        self.stored = stored
-        self._find_asked_only()
 
     def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
         """Decide a `participant/status`: it is kept as its sender's. None: it is only passed on.

@@ -56,6 +56,7 @@ from mew_spaces.gateway.listener import bound_socket, listener_options
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
+from mew_spaces.gateway.storage import Storage
 from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.sqlite import lock_path
 
@@ -87,6 +88,11 @@ class HostedSpace:
     state: Path | None = None
     tokens: TokenBook | None = None
     storage: OpenStorage | None = None
+
+    def opener(self, former: Former) -> Callable[[SpaceService], Storage] | None:
+        """Return the function that opens its shared storage, which may take over a `former` state; None without one."""
+        storage = self.storage
+        return None if storage is None else lambda service: storage(service, former)
 
 
 def create_app(registry: SpaceRegistry) -> Starlette:
@@ -245,7 +251,7 @@ async def serve_gateway(
         proxies = TrustedProxies(one for service in registry for one in service.config.gateway.trusted_proxies)
         for service in registry:
             public = service.config.gateway.public_url or _by_name(address).http
-            service.space.membership_rules.connection_url = f"ws{public.removeprefix('http')}/"
+            service.space.connection_url = f"ws{public.removeprefix('http')}/"
             service.connect_virtual_participants()
             service.join_writes(asyncio.get_running_loop().call_soon)
         server = Server(_guard(registry, host, proxies), listener_options(registry, proxies=proxies, tls=context))
@@ -271,7 +277,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
     is_shared = space.storage is not None
     if state is None:
-        return SpaceService(config, tokens, writer=writer, open_storage=space.storage)
+        return SpaceService(config, tokens, writer=writer, open_storage=space.opener(Former()))
     audit = _open_audit(config, state / "logs" / f"gateway-{port}" if is_shared else state / "logs", writer)
     space_log = open_log(config, state, is_shared=is_shared)
     figures = FigureStore(None if space_log.durability == "memory" else _figures_of(space_log.path))
@@ -286,8 +292,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
             folder=space_folder(state),
             writer=writer,
             audit=audit,
-            open_storage=space.storage,
-            former=Former(state) if is_first else Former(is_held=True),
+            open_storage=space.opener(Former(state) if is_first else Former(is_held=True)),
         )
     except BaseException:
         space_log.close()  # else it stays locked in this process

@@ -151,7 +151,8 @@ class MembershipStore:
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Keep all removals of this folder, add those of a shared `state`, and keep what else is the same there."""
+        """Have a shared `state`. Keep all removals of this folder, add its own, and keep what else is the same there."""
+        self.state = state
         shared = {_key(change): change for change in state.changes()}
         for key, value in self._log.state().items():
             is_state = key.removeprefix(SYNCED_PREFIX).startswith(_PREFIX) and not key.startswith(_REMOVED_KEY)

@@ -21,8 +21,8 @@ from mew_board.board_json import worded
 from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
-from mew_protocol.envelope import Draft, Envelope, wire_timestamp
-from mew_protocol.ids import GATEWAY, ParticipantId, Position
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.context_history import ContextHistory
 from mew_protocol.payloads.participant import Board
@@ -43,7 +43,7 @@ from mew_spaces.core.events import (
     gateway_of,
 )
 from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, Decided, SpaceCore
-from mew_spaces.core.system_messages import DerivedIds, NewId
+from mew_spaces.core.system_messages import DerivedIds
 from mew_spaces.gateway.attention_watch import AttentionWatch, attention_receiver
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
@@ -83,7 +83,7 @@ class Former(NamedTuple):
 
 
 OpenStorage = Callable[["SpaceService", Former], Storage]
-"""Returns the storage of a space."""
+"""Returns the storage of a space that several gateways share."""
 
 
 def history_bounds(config: SpaceConfig) -> Bounds:
@@ -112,23 +112,20 @@ class SpaceService:
         tokens: TokenBook,
         *,
         clock: Callable[[], datetime] = now_utc,
-        new_id: NewId = new_uuid,
-        new_token: NewId = generate_token,
         space_log: SpaceLog | None = None,
         state: Path | None = None,
         folder: Path | None = None,
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
-        open_storage: OpenStorage | None = None,
-        former: Former | None = None,
+        open_storage: Callable[["SpaceService"], Storage] | None = None,
     ) -> None:
         """`space_log` keeps the accepted envelopes and the durable state (default: in memory, with a random epoch).
 
         `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths
         of the configuration start from `folder`, else from the folder around `state`, else from the working folder.
-        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone,
-        and gets `former`. Raises `SpacesError` if the stored state cannot be read.
+        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone.
+        Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
         self.tokens = tokens
@@ -137,7 +134,7 @@ class SpaceService:
         self.store = MembershipStore(config, tokens, state, self.log, is_shared=open_storage is not None)
         self.space = SpaceCore(
             config,
-            DerivedIds(new_id=new_id, new_token=new_token),
+            DerivedIds(new_id=new_uuid, new_token=generate_token),
             clock=steady_seconds,
             state=self.store.state,
             epoch=self.log.epoch,
@@ -152,7 +149,6 @@ class SpaceService:
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self.now: Callable[[], datetime] = self._wall_clock or clock
         """Returns the time by the clock of the space."""
-        self._new_id = new_id
         self._fanout = Fanout()
         self.sessions = DeliverySessions(
             self.log, self._fanout, self._notify_session, self.space.state.streams, self.now
@@ -165,7 +161,7 @@ class SpaceService:
         self.frame_readers = self.performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
-        self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self, former or Former())
+        self.storage: Storage = (open_storage or LocalStorage)(self)
         if self.attention_receiver is not None:
             self.attention_receiver.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(
@@ -556,16 +552,11 @@ class SpaceService:
 
     def _receipt(self, connection: ConnectionId, to: str, envelope_id: str | None, **payload: Any) -> Deliver:
         """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`."""
-        envelope = Envelope.write(
-            kinds.SYSTEM_RECEIPT,
-            id=self._new_id(),
-            ts=wire_timestamp(self.now()),
-            sender=GATEWAY,
-            payload=payload,
-            to=(to,),
-            correlation_id=() if envelope_id is None else (envelope_id,),
+        about = () if envelope_id is None else (envelope_id,)
+        receipt = self.space.messages.compose(
+            kinds.SYSTEM_RECEIPT, payload, now=self.now(), to=(to,), correlation_id=about
         )
-        return Deliver(envelope, (connection,), is_secret=True)
+        return Deliver(receipt, (connection,), is_secret=True)
 
     def _notify_session(self, connection: ConnectionId, *, position: Position, **about: Any) -> None:
         participant = self.performer.owners.get(connection, "")

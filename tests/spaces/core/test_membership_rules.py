@@ -289,7 +289,7 @@ def test_every_change_of_permissions_is_audited(driver: SpaceDriver) -> None:
 
 
 def test_only_the_inviter_gets_the_token(driver: SpaceDriver) -> None:
-    driver.space.membership_rules.connection_url = "ws://here/"
+    driver.space.connection_url = "ws://here/"
     payload = {"participant_id": "eve", "initial_capabilities": [CALL], "reason": "help"}
     receipt = driver.send_envelope(2, "bob", "space/invite", payload, id="mine")
     token = driver.tokens["eve"]

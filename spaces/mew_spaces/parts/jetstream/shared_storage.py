@@ -201,7 +201,7 @@ class SharedStorage:
                 await self._backplane.follow(self._space.batch, self._apply_batch, until=last)
                 if self._stored.differing(record):
                     self._host.store.forget_former(self._host.config)
-                    self._host.space.membership.reset()
+                    self._space.restore(self._space.snapshot())
                     await self._stored.change_space(record, self._space.snapshot())
                 if not is_started:
                     is_started = True
@@ -253,13 +253,12 @@ class SharedStorage:
             (one.sender, one.id, content_digest(decode_envelope(one.data)), one.sequence)
             for one in self.log.last(REMEMBERED_ENVELOPES)
         )
-        return ReplicaSnapshot(
+        return ReplicaSnapshot.begun_with(
+            former.state,
             epoch=self.log.epoch,
             sequence=self.log.position.sequence,
-            state=former.state,
             known=known,
             tokens={name: token for name, token in invited if token is not None},
-            not_back_yet={one.proposer for one in former.state.proposals.values() if one.envelope is not None},
         )
 
     def _due_snapshot(self) -> ReplicaSnapshot | None:
