@@ -151,7 +151,7 @@ class MembershipStore:
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Have a shared `state`. Keep all removals of this folder, add its own, and keep what else is the same there."""
+        """Have a shared `state`. Keep all removals of this folder, add those of it, and keep what else is the same."""
         self.state = state
         shared = {_key(change): change for change in state.changes()}
         for key, value in self._log.state().items():

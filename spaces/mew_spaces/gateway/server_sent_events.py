@@ -160,7 +160,7 @@ class EventResponse(StreamingResponse):
         self._streams = streams
         self._reader = reader
         if reader.with_frames:
-            reader.service.frame_readers.add(reader.receive_frame)
+            reader.service.performer.frame_readers.add(reader.receive_frame)
         reader.service.attention.views.followers += reader.with_views
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +168,7 @@ class EventResponse(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._reader.service.frame_readers.discard(self._reader.receive_frame)
+            self._reader.service.performer.frame_readers.discard(self._reader.receive_frame)
             self._reader.service.attention.views.followers -= self._reader.with_views
             self._streams.leave(self._reader)
 

@@ -158,7 +158,6 @@ class SpaceService:
         self.performer = EffectPerformer(
             self.space, self.log, self._fanout, self.sessions, self.store, audit, self.now, self.figures
         )
-        self.frame_readers = self.performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
         self.storage: Storage = (open_storage or LocalStorage)(self)

@@ -248,17 +248,25 @@ class LocalStorage:
     def _decide_waiting(self) -> None:
         """Decide waiting events, up to one that depends on an earlier one of the batch."""
         space, touched = self._host.space, set[object]()
-        while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
+        while self._waiting:
+            event = self._waiting[0].event
+            subjects = None if self._is_immediate else _subjects(event)
+            if self._in_flight and (bool(touched) if subjects is None else not touched.isdisjoint(subjects)):
+                break
             submission = self._waiting.popleft()
-            if not self.is_storing and self._keeps_envelopes and isinstance(submission.event, EnvelopeArrives):
+            if not self.is_storing and self._keeps_envelopes and isinstance(event, EnvelopeArrives):
                 self._host.refuse(submission)
                 continue
             space.batch += 1
-            submission.decision = space.decide(submission.event, now=self._host.now())
+            submission.decision = decision = space.decide(event, now=self._host.now())
             self._in_flight.append(submission)
             self._host.number(submission)
-            if self._is_immediate or not _may_continue(submission.decision, touched):
+            if self._is_immediate:
                 break
+            if isinstance(event, EnvelopeArrives) and decision.receipt.accepted is not None:
+                touched.update((event.sender,) if subjects is None else subjects)
+                if subjects is None and decision.receipt.changes:
+                    break
 
     def _write(self, batch: Batch) -> NotStored | None:
         """Store a batch. Returns the error if that fails."""
@@ -334,29 +342,12 @@ async def _keep_up_once(space_log: SpaceLog) -> None:
             await to_thread.run_sync(space_log.upkeep)
 
 
-def _may_continue(decision: Decided, touched: set[object]) -> bool:
-    """Note the changes of a decision. Returns False if later events must wait until they are true."""
-    event = decision.event
-    if not isinstance(event, EnvelopeArrives) or decision.receipt.accepted is None:
-        return True
-    if decision.draft is not None and event.may_repeat:
-        touched.add((event.sender, decision.draft.id))
-    changed = decision.receipt.changes
-    if changed and decision.receipt.accepted.kind == kinds.PARTICIPANT_STATUS:
-        touched.add(event.sender)
-        return True
-    return not changed
-
-
-def _depends(event: SpaceEvent, touched: Collection[object]) -> bool:
-    """Return True if an event may depend on a status or an envelope that the batch has already."""
+def _subjects(event: SpaceEvent) -> Collection[object] | None:
+    """Return what an event depends on among the envelopes of its batch; None is everything."""
     if not isinstance(event, EnvelopeArrives):
-        return not isinstance(event, FrameArrives) and bool(touched)
-    kind = None if event.draft is None else event.draft.kind
-    if event.draft is not None and (event.sender, event.draft.id) in touched:
-        return True
-    return (
-        kind not in ONLY_PASSED_ON
-        and bool(touched)
-        and not (kind == kinds.PARTICIPANT_STATUS and event.sender not in touched)
-    )
+        return () if isinstance(event, FrameArrives) else None
+    kind, name = (None, None) if event.draft is None else (event.draft.kind, event.draft.id)
+    same = () if name is None else ((event.sender, name),)
+    if kind == kinds.PARTICIPANT_STATUS:
+        return event.sender, *same
+    return same if kind in ONLY_PASSED_ON else None

@@ -181,7 +181,7 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
     for name in ("ada", "bob"):
         token = service.tokens.token_of(name) or ""
         entered = EventReader(service, token, "", with_frames=True)
-        service.frame_readers.add(entered.receive_frame)
+        service.performer.frame_readers.add(entered.receive_frame)
         readers[name] = Reader(event_stream(entered, None))
         await readers[name].next()
     service.attach(ConnectionId(1), RecordingChannel())
