@@ -80,7 +80,7 @@ class SpaceDriver:
         draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
         event = EnvelopeArrives(connection, ParticipantId(name), 0, False, None, draft)
-        checked = self.space.check(event, draft, now=self.now)
+        checked = self.space.check(event, now=self.now)
         if checked is None:
             before = self.space.state.model_copy(deep=True)
             decision = self.space.decide(event, now=self.now)

@@ -92,7 +92,7 @@ ONLY_PASSED_ON = frozenset(
 
 @dataclass(eq=False, slots=True)
 class Decided:
-    """The outcome of one event. `draft` is the received envelope, with its encoded bytes if known.
+    """The outcome of one event; that of an envelope has the `draft`, unless it could not be read.
 
     `is_duplicate`: the envelope came before, so that nothing follows from it. `problem` is a defect of the rules, which
     fails everywhere in the same way.
@@ -101,8 +101,6 @@ class Decided:
     event: SpaceEvent
     receipt: Receipt
     now: datetime
-    draft: Draft | None = None
-    data: bytes | None = None
     is_duplicate: bool = False
     problem: Exception | None = None
 
@@ -289,7 +287,7 @@ class SpaceCore:
         if envelope is None or decision.is_duplicate or not isinstance(event, EnvelopeArrives):
             return ()
         if event.may_repeat:
-            self._remember(event.sender, decision, after)
+            self._remember(event, decision.receipt, after)
         kind = envelope.kind
         if kind in ONLY_PASSED_ON:
             self.board.observe(envelope, now=now)
@@ -392,14 +390,14 @@ class SpaceCore:
 
     # Envelopes that come twice
 
-    def _remember(self, sender: ParticipantId, decision: Decided, after: int) -> None:
+    def _remember(self, event: EnvelopeArrives, receipt: Receipt, after: int) -> None:
         """Remember an accepted envelope that its sender may send again."""
-        draft, envelope = decision.draft, decision.receipt.accepted
+        draft, envelope = event.draft, receipt.accepted
         if draft is None or draft.id is None or envelope is None:
             return
-        broadcasts = [one.envelope.id for one in decision.receipt.effects if isinstance(one, Broadcast)]
+        broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
         place = broadcasts.index(envelope.id) + 1 if envelope.id in broadcasts else -after
-        self._known[sender, envelope.id] = KnownEnvelope(content_digest(draft), after + place)
+        self._known[event.sender, envelope.id] = KnownEnvelope(content_digest(draft), after + place)
 
     def _is_same(self, known: KnownEnvelope, draft: Draft) -> bool:
         if known.digest:
@@ -416,13 +414,14 @@ class SpaceCore:
 
     # Envelopes and stream frames
 
-    def check(self, event: EnvelopeArrives, draft: Draft, *, now: datetime) -> Decided | None:
+    def check(self, event: EnvelopeArrives, *, now: datetime) -> Decided | None:
         """Return the outcome of an envelope that is not stored: the refusal of one that is above the rate limit or
         malformed, which no shared state decides, and the receipt of a heartbeat. None for all others.
 
         Above the rate limit, one that comes again is not refused: its sender would take the first one for refused.
         """
-        connection, sender = event.connection, event.sender
+        connection, sender, draft = event.connection, event.sender, event.draft
+        assert draft is not None
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
         if not self._rate.try_spend(sender):
             is_known = event.may_repeat and (sender, draft.id or "") in self._known
@@ -430,12 +429,12 @@ class SpaceCore:
                 decision = self.decide(event, now=now)
                 if decision.is_duplicate:
                     return decision
-            return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now, draft)
+            return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:
-            return Decided(event, self.refuse(refused, draft, sender, connection, now=now), now, draft)
+            return Decided(event, self.refuse(refused, draft, sender, connection, now=now), now)
         if draft.kind == kinds.SYSTEM_HEARTBEAT:
-            return Decided(event, self._rule(draft, sender, connection, now), now, draft)
+            return Decided(event, self._rule(draft, sender, connection, now), now)
         return None
 
     def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> Decided:
@@ -445,12 +444,13 @@ class SpaceCore:
                 draft, data = _read(data or b"")
             except DecodeError as problem:
                 return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
+            event = event._replace(data=data, draft=draft)
         if connection is None and self.connections.is_revoked(sender, checked_at):
-            return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now, draft)
+            return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now)
         known = self._known.get((sender, draft.id or "")) if may_repeat else None
         if known is not None and self._is_same(known, draft):
-            return Decided(event, self._duplicate(sender, draft, known, now), now, draft, is_duplicate=True)
-        return Decided(event, self._rule(draft, sender, connection, now), now, draft, data)
+            return Decided(event, self._duplicate(sender, draft, known, now), now, is_duplicate=True)
+        return Decided(event, self._rule(draft, sender, connection, now), now)
 
     def _rule(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
         """Return the outcome of an envelope from one of its sender's connections or, without one, from HTTP."""

@@ -20,7 +20,6 @@ from anyio import to_thread
 from mew_board.board_json import worded
 from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
-from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
@@ -339,11 +338,10 @@ class SpaceService:
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
         event = EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft)
-        decision = self.space.check(event, draft, now=now)
+        decision = self.space.check(event, now=now)
         if decision is None:
             return self.storage.submit(event)
         # Nothing to store, and no other gateway has to know.
-        decision.data = data
         submission = Submission(event, decision=decision)
         self.complete(submission)
         self.settle()
@@ -433,16 +431,17 @@ class SpaceService:
         """Stage the changes and broadcasts of a decided event in the log."""
         decision = submission.decision
         assert decision is not None
-        at = decision.now.timestamp()
-        if isinstance(decision.event, ConnectionJoins):
-            delivery = self._deliveries.pop(decision.event.connection, None)
+        event, at = decision.event, decision.now.timestamp()
+        draft, encoded = (event.draft, event.data) if isinstance(event, EnvelopeArrives) else (None, None)
+        if isinstance(event, ConnectionJoins):
+            delivery = self._deliveries.pop(event.connection, None)
             if delivery is not None:
-                self.sessions.begin(decision.event.connection, delivery)
+                self.sessions.begin(event.connection, delivery)
         numbered = []
         for effect in decision.receipt.effects:
             if isinstance(effect, Broadcast):
                 envelope = effect.envelope
-                data = decision.data if envelope is decision.draft else None
+                data = encoded if envelope is draft else None
                 if data is None:
                     data = envelope.encode()
                 sequence = self.log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
@@ -471,7 +470,7 @@ class SpaceService:
         self, event: EnvelopeArrives, decision: Decided, submission: Submission, *, is_own: bool
     ) -> None:
         """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
-        receipt, draft = decision.receipt, decision.draft
+        receipt, draft = decision.receipt, event.draft
         connection = event.connection if is_own else None
         if draft is None or decision.is_duplicate or decision.problem is not None:
             if connection is not None:
@@ -496,7 +495,7 @@ class SpaceService:
         effects, accepted, permitted = receipt.effects, receipt.accepted, receipt.decision
         transport: Transport = "http" if event.connection is None else "websocket"
         logged = accepted or draft
-        sent = decision.data if decision.data is not None and logged is draft else logged.encode()
+        sent = event.data if event.data is not None and logged is draft else logged.encode()
         first = effects[0] if len(effects) == 1 else None
         if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
             audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
@@ -513,7 +512,8 @@ class SpaceService:
         if isinstance(event, ConnectionJoins):
             self.refuse_join(event.connection)
         elif isinstance(event, EnvelopeArrives):
-            draft = event.draft or decode_envelope(event.data or b"")
+            draft = event.draft
+            assert draft is not None  # it came to this gateway
             error, message = (errors.NOT_STORED, NOT_STORED_MESSAGE) if not is_unknown else _UNKNOWN
             payload = ErrorPayload(error=error, message=message, attempted_kind=draft.kind)
             if not is_unknown and submission.decision is not None:
