@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from mew_protocol import errors
 from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, compiled, is_complete
-from mew_protocol.errors import DecodeError, first_problem
+from mew_protocol.errors import DecodeError, first_mistake
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 100
@@ -200,7 +200,7 @@ def read_draft(value: object) -> Draft:
         model = Envelope if is_complete(value) else Draft
         draft = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        problem = ": ".join(first_problem(error))
+        problem = ": ".join(first_mistake(error))
         raise DecodeError(errors.INVALID_ENVELOPE, problem, errors.VALIDATION_ERROR) from None
     protocol = draft.protocol
     if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:

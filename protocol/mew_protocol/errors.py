@@ -78,7 +78,7 @@ class DecodeError(ProtocolError):
         return f"{self.error}: {self.detail}"
 
 
-def first_problem(error: ValidationError) -> tuple[str, str]:
+def first_mistake(error: ValidationError) -> tuple[str, str]:
     """Return the place of the first mistake, as a dotted path of keys, and the problem with the value there."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step != "dict[str,any]")

@@ -5,7 +5,7 @@ from typing import Final, TypeVar, Unpack
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mew_protocol.envelope import Draft
-from mew_protocol.errors import PayloadError, first_problem
+from mew_protocol.errors import PayloadError, first_mistake
 
 PAYLOADS: Final[dict[str, type["Payload"]]] = {}
 """The model of each kind; complete once `mew_protocol.payloads.all_kinds` is imported."""
@@ -33,7 +33,7 @@ def read_payload(draft: Draft, model: type[P]) -> P:
     try:
         return model.model_validate(draft.payload or {})
     except ValidationError as error:
-        place, problem = first_problem(error)
+        place, problem = first_mistake(error)
         raise PayloadError(draft.kind or "", f"payload.{place}" if place else "payload", problem) from None
 
 
