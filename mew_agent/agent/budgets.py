@@ -18,7 +18,7 @@ from mew_agent.context.sqlite_store import Store
 HOUR_MINUTES: Final = 60
 STORED_AS: Final = "budgets"
 MAX_SENDERS: Final = 4_096
-"""Of how many senders the spending is remembered: as many as a space has members."""
+"""How many senders' spending is remembered: as many as a space has members."""
 
 MAX_REPORTED: Final = 8
 """How many senders a report names, those with the most tokens first."""

@@ -87,8 +87,8 @@ class Admission:
 
 
 Outcome = Literal["next", "queued", "held", "kept", "ignored", "refused"]
-"""What became of a chat that arrived: it is answered as soon as possible, after others, or once there is room; or it is
-kept as context, or until a person speaks; or ignored, or refused."""
+"""The outcome of a chat that arrived: answered as soon as possible, after others, or once there is room; kept as
+context, or until a person speaks; ignored; or refused."""
 
 
 class Inbox:
@@ -115,7 +115,7 @@ class Inbox:
         """The other chats that the same turn answers, in the order in which they joined it."""
         self.together, self._is_agent = together, is_agent
         self._leaving: dict[int, StoredChat] = {}
-        """The chats that are taken out, until the store has what became of them."""
+        """The chats that were taken out, until their outcome is stored."""
         self._undecided: set[int] = set()
         """The chats that may not be for the agent: its model, or rules that are new since a restart, decide."""
         self._turns: BoundedDict[tuple[str, ...], int] = BoundedDict(2 * MAX_ALL_CHATS)
@@ -125,7 +125,7 @@ class Inbox:
         """The numbers of the next chat, and of the first one that was sent since this process joined."""
         self._stored_position: Position | None = None
         self.skips_past = False
-        """Whether what was sent in the past is from before the first join, which an earlier process did not survive."""
+        """Whether past envelopes are from before the first join: an earlier process was killed while it joined."""
         self._arrived = anyio.Event()
 
     def in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
@@ -241,7 +241,7 @@ class Inbox:
         if refusal is None and (problem := self._limit_reached(chat.sender, what)) is not None:
             refusal = ChatRefusal(problem, "queue_full")
         if refusal is None and what == "context":
-            return as_context  # whomever it is for, nothing is left to decide
+            return as_context  # for any addressee: nothing is left to decide
         if refusal is None:
             return Admission(what, fit=fit, is_certain=is_for_us is True)
         # A chat that does not name us is no request, so no sender waits for a refusal.

@@ -27,7 +27,7 @@ MAX_CHATS: Final = 2_000
 """How many chats are remembered; an answer to an older one counts as the first of a thread."""
 
 MAX_PEERS: Final = 10_000
-"""How many peers are remembered, those heard from last."""
+"""How many peers are remembered: the most recent senders."""
 
 MAX_OPEN_REASONINGS: Final = 8
 """How many reasonings without a conclusion are remembered of one agent."""

@@ -67,7 +67,7 @@ class ChatTurn:
     max_age_seconds: float
     """A question from before the start of the process that is older than this is declined."""
     tell: Callable[[Iterable[MessageKey]], Awaitable[None]]
-    """Tells the followers of chats that a model has read them, which comes before the answer."""
+    """Tells the followers of chats, before the answer, that a model has read them."""
     instead: str | None = None
     """The text to send instead of an answer, if any."""
     failure: ChatFailure | None = None

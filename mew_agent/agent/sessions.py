@@ -137,8 +137,8 @@ _SHOWN = (
 """The keys of a session's report that the agent's own report repeats. Answers carry the whole report."""
 
 GATES = "mew_agent.compaction_gates"
-"""The table of what asks before compactions: called with the participant, the conversation, the `compaction:` settings,
-and the name of the session (None: the agent's own). Returns a `CompactionGate`."""
+"""The table of gates, which ask before compactions. An entry is called with the participant, the conversation, the
+`compaction:` settings, and the name of the session (None: the agent's own). Returns a `CompactionGate`."""
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
@@ -188,7 +188,7 @@ class ConversationEngine(Engine):
         self._own_shares: dict[str, Shares[SessionKey]] = {}
         """The sessions by participant, and those of each by client."""
         self._shown: dict[SessionKey, SessionContext] = {}
-        """What the agent's report says of each."""
+        """The context of each in the agent's report."""
         self._window_retries = 0
         self._chosen = chosen_policy(config)  # once: its file may change or vanish before the next session begins
         self.main = self._new(MAIN, resources.store)
