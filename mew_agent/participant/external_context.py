@@ -203,33 +203,11 @@ class ExternalContext(Controllable):
     ) -> None:
         """Replace the figures. The first report after a compaction completes `last_compaction`. Raises `InvalidReport`.
 
-        `usage` is a usage object as `usage_from` reads it. A sum over several calls is `provisional`.
+        What is left out stays as reported before. `usage` is a usage object as `usage_from` reads it. A sum over
+        several calls is `provisional`.
         """
-        figures = self._figures(tokens, usage, basis, now, measured_at, window, messages, model)
-        if self.figures is not None and (figures.window or 0) > (self.figures.window or 0):
-            self._levels.window_grew()
-        self._measure_last_compaction(figures.tokens)
-        self.note_size(figures.tokens)
-        if not self.compacting.is_running:
-            self._unknown = None
-        self.figures = figures
-        self._revision += 1
-
-    def _figures(
-        self,
-        tokens: int | None,
-        usage: object,
-        basis: ReportedBasis,
-        now: str,
-        measured_at: str | None,
-        window: int | None,
-        messages: int | None,
-        model: str | None,
-    ) -> Figures:
-        """Return the arguments of `report`, completed from the previous report. Raises `InvalidReport`."""
         previous = self.figures
-        if window is None:
-            window = self._known_window
+        window = self._known_window if window is None else window
         read = _checked_usage(usage, window)
         if read is not None and not read.is_plain:
             basis = "provisional"
@@ -237,11 +215,18 @@ class ExternalContext(Controllable):
             if read is None:
                 raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
             tokens = read.total_tokens
-        if previous is None:
-            return Figures(tokens, basis, measured_at or now, read, window, messages, model)
-        at = _time_after(previous.measured_at, measured_at, now)
-        messages = previous.messages if messages is None else messages
-        return Figures(tokens, basis, at, read, window, messages, model or previous.model)
+        at = measured_at or now
+        if previous is not None:
+            at = _time_after(previous.measured_at, measured_at, now)
+            messages, model = previous.messages if messages is None else messages, model or previous.model
+            if (window or 0) > (previous.window or 0):
+                self._levels.window_grew()
+        self._measure_last_compaction(tokens)
+        self.note_size(tokens)
+        if not self.compacting.is_running:
+            self._unknown = None
+        self.figures = Figures(tokens, basis, at, read, window, messages, model)
+        self._revision += 1
 
     @property
     def _known_window(self) -> int | None:
