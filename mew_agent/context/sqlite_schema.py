@@ -141,17 +141,14 @@ def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
         return aside, saved
     with closing(sqlite3.connect(path)) as whole, closing(sqlite3.connect(aside)) as damaged:
         for table, key in _RESCUED.items():
+            names = [name for _, name, *_ in whole.execute(f"PRAGMA table_info({table})")]
             for row in _readable_rows(damaged, table, key):
                 with suppress(sqlite3.Error):
-                    marks, columns = ", ".join("?" * len(row)), ", ".join(_columns(whole, table)[: len(row)])
+                    marks, columns = ", ".join("?" * len(row)), ", ".join(names[: len(row)])
                     whole.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608 - our own names
                     saved[table] += 1
         whole.commit()
     return aside, saved
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
 
 
 def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]) -> Iterator[tuple[object, ...]]:

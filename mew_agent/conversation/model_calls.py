@@ -374,7 +374,7 @@ class ModelCalls:
         versions[1:1] = [] if summary is None else [replace(after, summary=None)]
         basis: CountBasis = "server_counted"
         self.describe_prefix()
-        has_question = any(_ends_in_reply(version) for version in versions)
+        has_question = any(one.items and one.items[-1].role == "assistant" for one in versions)
         requests = partial(self._as_if_asked, has_question=has_question)
         counts = await self._counts(versions, requests, self._model.count_prompt, self.options.count_seconds)
         if (
@@ -521,7 +521,3 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
             return replace(event, text=text, reasoning_text=thinking, tool_calls=calls)
         case _:
             assert_never(event)
-
-
-def _ends_in_reply(history: History) -> bool:
-    return bool(history.items) and history.items[-1].role == "assistant"

@@ -471,9 +471,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     def show_tools_left_out(self, left_out: Mapping[str, str]) -> None:
         """Report why tools are not offered to a model, by peer."""
-        known = {one.peer: one for one in self.tool_waits}
+        known, now = {(one.peer, one.what): one for one in self.tool_waits}, timestamp()
         self.tool_waits = tuple(
-            one if (one := known.get(peer)) is not None and one.what == why else _tool_wait(peer, why)
+            known.get((peer, why)) or Waiting(kind="tools", peer=peer, what=why, since=now)
             for peer, why in islice(left_out.items(), MAX_TOOL_WAITS)
         )
         self.hooks.waits_changed()
@@ -714,7 +714,3 @@ def _place_in(environ: Mapping[str, str]) -> Credentials:
         raise ConfigError("environment", f"{', '.join(missing)} not set", expected)
     gateway, space, name, token = (environ[variable] for variable in ENVIRONMENT)
     return Credentials(gateway, space, name, token)
-
-
-def _tool_wait(peer: str, why: str) -> Waiting:
-    return Waiting(kind="tools", peer=peer, what=why, since=timestamp())

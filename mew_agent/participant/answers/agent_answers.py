@@ -378,7 +378,7 @@ class AnswerRouter:
                 if str(failure.get("code")) in REFUSAL_CODES:
                     self._refuse(exchange, failure["code"], str(failure.get("problem") or text))
                 else:
-                    exchange.finish(text, _turn_in(chat), chat.ts)
+                    exchange.finish(text, read_or_none(TurnReport, chat.body.get("turn")), chat.ts)
                 return
 
     # -- frames ------------------------------------------------------------------------------------------
@@ -439,11 +439,6 @@ def _needs_choice(acknowledgement: Envelope) -> bool:
     """Return whether an agent holds a chat until its sender chooses how to deliver it."""
     is_stuck = value_at(acknowledgement.body, "fit", "fits_after_compaction") is False
     return is_stuck and acknowledgement.body.get("held") is True
-
-
-def _turn_in(chat: Envelope) -> TurnReport | None:
-    """Return the `turn` of an answer; None if it has no readable one."""
-    return read_or_none(TurnReport, chat.body.get("turn"))
 
 
 INACTIVITY_SECONDS: Final = 300.0
