@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Annotated, Any, Final, TypeVar
@@ -30,7 +31,7 @@ from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import Identity, find_gateway, find_identity, require_person
 from mew_agent.cli.remote.sent_request import check_member
-from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
+from mew_agent.errors import ConfigError, MewAgentError, PeerError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.messenger import PendingRequest
 from mew_agent.participant.participant import Participant
@@ -94,6 +95,17 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
     server = OffersServer("mew", INSTRUCTIONS, offers, has_resources=True, running=running)
     link.on_change = lambda uri: server.notify_lists() if uri is None else server.notify_resource(uri)
     return server
+
+
+@dataclass(eq=False, repr=False)
+class PlaceLost(PeerError):
+    """This participant's connection ended for good before a peer answered; the peer may still be in the space."""
+
+    me: str
+    peer: str
+
+    def __str__(self) -> str:
+        return f"'{self.me}' lost its place in the space before '{self.peer}' answered"
 
 
 class SpaceOffers:
@@ -334,7 +346,8 @@ class SpaceLink:
                         return
                 await me.run_forever()
             finally:
-                me.messenger.pending.fail_absent((), me.messenger.pending.to_peers())
+                for request in me.messenger.pending.to_peers():
+                    request.complete(failure=PlaceLost(me.id, request.peer))
 
     def _watch(self, me: Participant) -> None:
         """Report changes of the resources and lists."""

@@ -16,7 +16,7 @@ from mew_agent import gateway_http
 from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.cli.remote.sent_request import NoSuchParticipant, ParticipantOffline
-from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerAbsent, PeerTimeout
+from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerError, PeerTimeout
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp import space_offers as mcp_tools
 from mew_agent.parts.mcp.space_offers import SpaceLink, SpaceOffers
@@ -249,8 +249,10 @@ async def test_a_waiting_action_ends_when_the_place_in_the_space_is_lost(gateway
 
     async with answering(gateway, "coder", lose_place), anyio.create_task_group() as tasks:
         tasks.start_soon(stay)
-        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(PeerAbsent):
+        lost = pytest.raises(PeerError, match=r"^'ada' lost its place in the space before 'coder' answered$")
+        with anyio.fail_after(PATIENCE_SECONDS), lost:
             await SpaceOffers(connection, link).request_compaction("coder", wait_seconds=600)
+        assert "coder" in gateway.service.space.members
 
 
 class _Refused(SpaceLink):
