@@ -40,20 +40,19 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSide:
-    """The functions of the agent that its engine and the answers call."""
+    """The functions of the agent that its engine and the answers call.
+
+    `follow` an event of a context. `chats` returns those that the running turn answers now, the question first.
+    `let_in` waiting chats, which join that turn between two steps. `count_queued` measures the waiting chats again.
+    `prompt_read` notes that a prompt with these messages was read, for engines whose history is kept elsewhere.
+    """
 
     follow: Callable[[ConversationEvent], Awaitable[None]]
-    """Follows an event of a context."""
     chats: Callable[[], Sequence[StoredChat]]
-    """Returns the chats that the running turn answers now, the question first."""
     let_in: Callable[[], Awaitable[None]]
-    """Lets waiting chats join the running turn, between two steps."""
     count_queued: Callable[[], Awaitable[None]]
-    """Measures the waiting chats again."""
     prompt_read: Callable[[Sequence[Envelope]], Awaitable[None]]
-    """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
     may_session_compact: Callable[[], Awaitable[bool]]
-    """Returns whether a session may begin a compaction that can wait."""
 
 
 class Answering(ABC):

@@ -34,10 +34,11 @@ CHOICES: Final[Mapping[Delivery, str]] = {
     "cancel": "`cancel`",
 }
 TOO_LARGE: Final = (
-    "it can never fit into my context: {size} ({basis}), and at most ~{largest:,} of the window of {window:,}"
-    " fit, even after a compaction. Send it in parts of fewer tokens, or name a file that I can read in parts"
+    "it can never fit into my context: {fit.size}, and at most ~{fit.largest_tokens:,} of the window of"
+    " {fit.max_tokens:,} fit, even after a compaction. Send it in parts of fewer tokens, or name a file that I can read"
+    " in parts"
 )
-HELD: Final = "a message of {size} ({basis}) has no room; its sender decides, or a compaction frees enough"
+HELD: Final = "a message of {fit.size} has no room; its sender decides, or a compaction frees enough"
 
 
 class HeadroomCheck:
@@ -216,7 +217,7 @@ class HeadroomCheck:
             chat = held.envelope
             if (key := MessageKey.of(chat)) not in shown:
                 fit = await self._fit_of(await self._size_of(held))
-                what = HELD.format(size=fit.size, basis=fit.tokens_basis.replace("_", " "))
+                what = HELD.format(fit=fit)
                 shown[key] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[key])
         if tuple(waits) != self.waits:
@@ -231,8 +232,7 @@ class HeadroomCheck:
 
 def too_large_text(fit: Fit) -> str:
     """Return why a chat with these figures is refused."""
-    basis = fit.tokens_basis.replace("_", " ")
-    return TOO_LARGE.format(size=fit.size, basis=basis, largest=fit.largest_tokens, window=fit.max_tokens)
+    return TOO_LARGE.format(fit=fit)
 
 
 def choices_text(deliveries: Sequence[Delivery]) -> str:

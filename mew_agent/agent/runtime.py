@@ -266,14 +266,8 @@ class AgentRuntime(Hooks):
         self._budgets = SenderBudgets(limits.tokens_per_hour, store)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
-        self.receipts = AgentReceipts(
-            me.messenger,
-            self.inbox,
-            store,
-            engine.holding,
-            engine.receipt_basis,
-            between_steps if engine.shares_turns else None,
-        )
+        joining, basis = between_steps if engine.shares_turns else None, engine.receipt_basis
+        self.receipts = AgentReceipts(me.messenger, self.inbox, store, engine.holding, basis, joining)
         self.staggered = StaggeredCompactions(me, engine.compacting, max_compacting)
         engine.agent = AgentSide(
             follow=self.follow,

@@ -7,7 +7,6 @@ report. Does not know the clock, the transport or the model.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 from mew_listener.bounded_dict import cached_by_text
@@ -113,8 +112,8 @@ class Tracker:
     _recorded_summary: Summary | None = None
     _prefix: object = None
     _sums: MessageSums = field(default_factory=MessageSums)
-    _summed: tuple[int, int] = -1, -1
-    """The revision of the history and the newest item in `_sums`."""
+    _summed: tuple[int, int] = -1, 0
+    """The revision of the history, and the number of its items in `_sums`."""
 
     def __post_init__(self) -> None:
         self.window_changed(self.window)
@@ -589,15 +588,13 @@ class Tracker:
 
     def _message_sums(self) -> MessageSums:
         """Return the features of the messages; only those that are new are added."""
-        history = self.history
-        if self._summed[0] != history.revision:
-            self._sums, self._summed = MessageSums(), (history.revision, -1)
-        last_seq = self._summed[1]
-        features_of = {one.seq: one.features for one in self.ledger.items.between(last_seq + 1, history.last_seq)}
-        for item in reversed(list(takewhile(lambda item: item.seq > last_seq, reversed(history.items)))):
-            # The policy's own prompts are not a participant's messages.
-            self._sums.add(features_of[item.seq], None if item.notice else item.role)
-        self._summed = history.revision, history.last_seq
+        items, measures, (revision, count) = self.history.items, self.ledger.items.measures, self._summed
+        if revision != self.history.revision:
+            self._sums, count = MessageSums(), 0
+        self._summed = self.history.revision, len(items)
+        # Both lists end with the same items. The policy's own prompts are not a participant's messages.
+        for item, measure in zip(items[count:], measures[len(measures) - len(items) + count :], strict=True):
+            self._sums.add(measure.features, None if item.notice else item.role)
         return self._sums
 
     def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:

@@ -446,14 +446,8 @@ class AcpAgent(Participant):
             discover=settings.space_tools,
         )
         self.engine = engine = AcpEngine(self, settings, first_pause_seconds)
-        AgentRuntime(
-            self,
-            engine,
-            engine.store,
-            AddressFilter((id,), "rules" if settings.answer_broadcasts else "never"),
-            settings.loop_limits,
-            max_compacting=settings.max_compacting,
-        )
+        chosen, limits = AddressFilter((id,), "rules" if settings.answer_broadcasts else "never"), settings.loop_limits
+        AgentRuntime(self, engine, engine.store, chosen, limits, max_compacting=settings.max_compacting)
 
 
 def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:

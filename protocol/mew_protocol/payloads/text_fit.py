@@ -94,14 +94,13 @@ class Fit(Payload):
 
     @property
     def size(self) -> str:
-        """The size of the text for people: `~4,000 tokens`."""
-        return f"{'' if self._is_counted else '~'}{self.tokens:,} tokens"
+        """The size of the text for people: `~4,000 tokens (projected)`."""
+        return f"{'' if self._is_counted else '~'}{self.tokens:,} tokens ({self.tokens_basis})"
 
     def __str__(self) -> str:
         """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats waiting`."""
-        size = f"{self.size} ({self.tokens_basis})"
         if self.headroom_tokens is None or self.max_tokens is None:
-            return f"{size}; free: unknown ({(self.reason or 'no_report').replace('_', ' ')})"
+            return f"{self.size}; free: unknown ({(self.reason or 'no_report').replace('_', ' ')})"
         chats = f", {self.queued_messages} chat{'' if self.queued_messages == 1 else 's'} waiting"
         unknown = ", its queue is not known" if self.reason == "queue_unknown" else ""
         waiting = chats if self.queued_messages else unknown
@@ -109,7 +108,7 @@ class Fit(Payload):
         window = "~" if self.max_tokens_basis == "assumed" else ""
         about = "" if self.context_basis in COUNTED and not self.queued_tokens and not window else "~"
         free = f"free: {about}{max(0, self.headroom_tokens):,} of {window}{self.max_tokens:,} ({self.context_basis})"
-        return f"{size}; {free}{waiting}{most}"
+        return f"{self.size}; {free}{waiting}{most}"
 
 
 def fit_in(
