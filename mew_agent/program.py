@@ -1,6 +1,6 @@
 """Runs an async function as a whole program that ends without a traceback.
 
-Ends it in the same way after its work, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
+Ends the program cleanly after its work, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Argument
     """Run an async function as a whole program: `run(me.take_part)`, `run(main, "an argument")`.
 
     Ctrl-C leaves the space and exits with code 130; SIGTERM leaves it and returns. An uncaught `MewAgentError` prints
-    one line to standard error and exits with code 1. Every other exception is raised as `anyio.run` raises it.
+    one line to standard error and exits with code 1. Other exceptions are raised as in `anyio.run`.
     """
     try:
         run_until_signal(main, *args)
@@ -48,11 +48,12 @@ def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Argument
 def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *Arguments) -> T | None:
     """Run an async function that SIGINT and SIGTERM cancel, so that it can shut down in order.
 
-    `asyncio` cancels one `await`, which other code may take for its own cancellation, and raises while it starts and
-    stops its loop, where Python may lose the exception. A cancelled scope cancels every `await` until the end.
+    `asyncio` cancels only one `await`, which other code may take for its own cancellation, and raises while its loop
+    starts and stops, when Python may lose the exception. A cancelled scope cancels every `await` until the end.
 
-    Returns what `main` returns, or None if SIGTERM cancelled it. Raises what it raises, and `KeyboardInterrupt` at the
-    end if SIGINT arrived. A SIGINT as the second signal stops the loop at once. Ignored signals stay ignored.
+    Returns the result of `main`, or None if SIGTERM cancelled it. Raises the errors of `main`, and finally
+    `KeyboardInterrupt` after a SIGINT. If the second signal is SIGINT, it stops the loop at once. Ignored signals stay
+    ignored.
     """
     received: list[int] = []
     loop: asyncio.AbstractEventLoop | None = None
@@ -119,7 +120,7 @@ def _handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterat
 
 
 def _end(code: int) -> NoReturn:
-    """Exit even if a thread waits for input: it cannot be cancelled, and a normal exit would wait for it."""
+    """Exit even if a thread waits for input. Such a thread cannot be cancelled, and a normal exit would wait for it."""
     if any(not one.daemon and one is not threading.current_thread() for one in threading.enumerate()):
         logging.shutdown()
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""[pure] Texts of others in a prompt: each has one author, and no text can name another one."""
+"""[pure] Texts of others in a prompt. Each has one author, and no text can fake another."""
 
 import re
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ _NOT_IN_ATTRIBUTE: Final = re.compile(r"[\"<>\r\n\x00-\x1f]")
 
 
 def in_tag(text: str, about: Mapping[str, str]) -> str:
-    """Return a message as a model reads it among others: in a tag with attributes, which its text cannot close."""
+    """Return a message in a tag with attributes, as part of a prompt. Its text cannot close the tag."""
     attributes = "".join(f' {name}="{_NOT_IN_ATTRIBUTE.sub("_", value)}"' for name, value in about.items())
     return f"<message{attributes}>\n{without_tags(text)}\n</message>"
 
 
 def spoken(text: str, author: str) -> str:
-    """Return a message of a prompt with its author: a line `author: text`, or a tag if it has several lines."""
+    """Return a prompt's message with its author: as a line `author: text`, or in a tag if it has several lines."""
     is_line = len(text.splitlines()) < 2
     return f"{author}: {without_tags(text)}" if is_line else in_tag(text, {"from": author})
 
 
 def without_tags(text: str) -> str:
-    """Return a text that can neither close a tag of `in_tag` nor open one."""
+    """Return a text that can neither open nor close a tag of `in_tag`."""
     return _TAGS.sub(r"<\\", text)

@@ -1,8 +1,8 @@
 """[pure] The settings of an agent: each key, its type, bounds and default, declared once.
 
-Owns what the `agent:` section of a space.yaml and an agent's own configuration file have in common, so that the
-launcher and the agent accept the same keys. The string below a field is its text in the reference. `mew_agent.config`
-decides where values come from; the agent decides how it uses them.
+Shared by the `agent:` section of space.yaml and an agent's own configuration file, so that the launcher and the agent
+accept the same keys. The string below a field is its text in the reference. `mew_agent.config` reads the values; the
+agent uses them.
 """
 
 import re
@@ -59,8 +59,9 @@ class Summariser(SparseSettings):
 
 
 class LoopLimits(SparseSettings):
-    """When an agent stops answering: another agent, until a person or a program sends a chat; any sender, until an
-    hour has room for it."""
+    """When an agent stops answering: other agents, until a person or a program sends a chat; any sender, until its
+    hourly budget has room.
+    """
 
     hops: Positive = 8
     """Messages between agents in a thread since the last one from a person or a program."""
@@ -206,7 +207,7 @@ class WrittenAgentSettings(AgentSettings):
     request_timeout_seconds: Any = Field(default=None, deprecated="model calls have timeouts of their own")
 
     def given(self) -> dict[str, Any]:
-        """Return the keys that were given, as values for JSON. An API key of the summariser is in plain text."""
+        """Return the given keys as JSON values. An API key of the summariser is in plain text."""
         values = self.model_dump(mode="json", exclude_unset=True)
         if self.summariser is not None and self.summariser.api_key is not None:
             values["summariser"]["api_key"] = self.summariser.api_key.get_secret_value()

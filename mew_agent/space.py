@@ -1,7 +1,7 @@
-"""A space that a Python program runs or joins, and the agents and participants that it adds: `mew_agent.Space`.
+"""`mew_agent.Space`: a space that a Python program runs or joins, with the participants that it adds.
 
-Gives each participant of the process its place: an invitation by the program's own participant, the credentials of its
-answer, and a task. What they may send is that of their role, as in space.yaml. Starts no other programs.
+Invites each added participant as the program's own participant, passes it the credentials, and runs it in a task. Their
+roles give them the same capabilities as in space.yaml. Starts no other programs.
 """
 
 import json
@@ -48,8 +48,8 @@ class Space:
     ) -> None:
         """Run the space `name` at `host` and `port` (default: a free port).
 
-        With `me`, add participants to the space that this joined participant takes part in; it needs the capability
-        `space/invite`, and no gateway is started. Raises `MissingExtra` without the extra `space`.
+        With `me`, add participants to the space of this joined participant, which needs the capability `space/invite`;
+        no gateway is started. Raises `MissingExtra` without the extra `space`.
         """
         require_extra("space", "`mew_agent.Space`")
         self.name = name if me is None else me.space
@@ -109,10 +109,10 @@ class Space:
         role: Role | None = None,
         capabilities: Iterable[Mapping[str, Any] | str] = (),
     ) -> P:
-        """Let a participant join, and return it when it has. It stays until `remove`, or the end of the block.
+        """Let a participant join, and return it once joined. It stays until `remove` or the end of the block.
 
-        It may send what its `role` may (default: agent for an `Agent`, tool otherwise), and `capabilities`, which are
-        patterns, or kinds alone. Raises what `invite` and entering the participant raise.
+        It gets the capabilities of its `role` (default: agent for an `Agent`, else tool), and `capabilities` (patterns
+        or kinds). Raises the errors of `invite` and of entering the participant.
         """
         if participant.has_place:
             raise ConfigError(
@@ -134,13 +134,13 @@ class Space:
         return participant
 
     async def remove(self, participant: Participant) -> None:
-        """Let a participant that was added leave, and remove it from the space. Raises the errors of `send`."""
+        """Let an added participant leave, and remove it from the space. Raises the errors of `send`."""
         self._scopes.pop(participant.id).cancel()
         await self.me.kick(participant.id)
         await self._until(participant.id, is_here=False)
 
     async def _until(self, name: str, *, is_here: bool) -> None:
-        """Wait until `me` has heard that a participant joined or left: the gateway may tell it a little later."""
+        """Wait until `me` knows that a participant joined or left; the gateway may notify it a little later."""
         with anyio.move_on_after(PRESENCE_SECONDS):
             while (name in self.me.peers) is not is_here:
                 await self._presence.wait()

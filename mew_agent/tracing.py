@@ -1,8 +1,8 @@
-"""The ids of present work for log lines, its trace context in envelopes, and a hook for spans around it.
+"""The ids of the current work for log lines, its trace context in envelopes, and a hook for spans.
 
-Owns the header `traceparent` of W3C Trace Context, so that one question is one trace across agents. Without a recorder
-the trace context of a request is only passed on with the envelopes that it causes. Entries of the table
-`TRACERS` make recorders. Texts of messages, arguments and results are never recorded, nor are messages of errors.
+Owns the header `traceparent` of W3C Trace Context, so that one question is one trace across agents. Without a recorder,
+a request's trace context is only passed on with the resulting envelopes. Entries of the table `TRACERS` create
+recorders. Never records texts of messages, arguments, results or errors.
 """
 
 import os
@@ -53,7 +53,7 @@ class Recorder(Protocol):
     ) -> AbstractContextManager[Outcome]:
         """Make a span the current one while the block runs, and record the outcome at its end.
 
-        `header` is the trace context that arrived with its cause; None continues the current span.
+        `header` is the received trace context; None continues the current span.
         """
 
     def traceparent(self) -> str | None:
@@ -70,13 +70,13 @@ _received: ContextVar[str | None] = ContextVar("received", default=None)
 
 
 def record_with(recorder: Recorder | None) -> None:
-    """Record spans from now on; with None, no more."""
+    """Record spans from now on; None stops recording."""
     global _recorder
     _recorder = recorder
 
 
 def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
-    """Record spans if variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` ask for it, and a part can."""
+    """Record spans if variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` are set, and a part supports it."""
     environ = os.environ if environ is None else environ
     if any(name.startswith("OTEL_") for name in environ):
         from mew_settings.plugins import load_table
@@ -87,16 +87,16 @@ def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
 
 
 def log_ids() -> dict[str, str]:
-    """Return the ids of the present work for a log line, such as `envelope_id`, `call_id` and `trace_id`."""
+    """Return the ids of the current work for a log line, such as `envelope_id`, `call_id` and `trace_id`."""
     return {**_ids.get(), **({} if _recorder is None else _recorder.log_ids())}
 
 
 @contextmanager
 def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, **facts: object) -> Iterator[Outcome]:
-    """Set the ids of log lines and the trace context while the block runs, in a span if there is a recorder.
+    """Set the ids of log lines and the trace context while the block runs; with a recorder, in a span.
 
-    `header` is the trace context that arrived with the cause of the work. None continues the present one: of the turn
-    for a model call, of the compaction for a summary.
+    `header` is the received trace context. None continues the current one: the turn's for a model call, the
+    compaction's for a summary.
     """
     known = {key: value for key, value in ids.items() if value is not None}
     reset_ids, reset_header = _ids.set({**_ids.get(), **known}), _received.set(header or _received.get())
@@ -116,11 +116,11 @@ def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, *
 
 
 def traceparent() -> str | None:
-    """Return the trace context of the present work: the current span, or without a recorder the one that arrived."""
+    """Return the trace context of the current work: of the current span, or without a recorder the received one."""
     return _received.get() if _recorder is None else _recorder.traceparent()
 
 
 def header_of(source: Draft | str) -> str | None:
-    """Return the trace context in an envelope, or in a header of HTTP; None without one that can be read."""
+    """Return the trace context in an envelope or an HTTP header; None without a readable one."""
     header = source if isinstance(source, str) else (source.model_extra or {}).get(TRACEPARENT)
     return header if isinstance(header, str) and _HEADER.fullmatch(header) else None

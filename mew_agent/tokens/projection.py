@@ -1,10 +1,10 @@
-"""[pure] Projects how many tokens a text will take, from counts of its features.
+"""[pure] Projects the tokens of a text from counts of its features.
 
-Used only for the part of a prompt that no provider has reported yet, and always labelled. Features show what kind of
-text it is (prose, digits, base64, Chinese), which a number of characters per token cannot. Learns per model from
-reported prompts: the factor k, the weight of each feature (one tokenizer takes a token for each digit, another for
-three), and, if a tokenizer counted all texts of an interval, the chat template's overhead per message. How it works and
-how to change it: docs/explanation/estimator.md.
+Used only for the unreported part of a prompt, and always labelled. Features distinguish kinds of text (prose, digits,
+base64, Chinese), which a fixed number of characters per token cannot. Learns per model from reported prompts: the
+factor k, the weight of each feature (one tokenizer takes a token for each digit, another for three), and, if a
+tokenizer counted all texts of an interval, the chat template's overhead per message. How it works and how to change it:
+docs/explanation/estimator.md.
 """
 
 import re
@@ -64,8 +64,8 @@ _WHITESPACE_IN_ONE_TOKEN = 32
 class Units(float):
     """Feature units: tokens of a typical vocabulary, with the feature counts they come from.
 
-    Sums and differences keep the counts, so that a whole interval can teach the weight of each feature. A plain number
-    works everywhere too, but teaches less.
+    Sums and differences keep the counts, so that a whole interval can train each feature's weight. A plain number works
+    too, but trains less.
     """
 
     __slots__ = ("counts",)
@@ -105,7 +105,7 @@ def features(text: str) -> Units:
 
 
 def pieces_of(text: str, most_chars: int = PIECE_CHARS) -> Iterator[str]:
-    """Split a text into pieces, before a word if possible, so that no run of characters is split."""
+    """Split a text into pieces, before a word if possible, so that runs of characters stay whole."""
     start, end = 0, len(text)
     while end - start > most_chars:
         cut = start + most_chars
@@ -186,7 +186,7 @@ class Calibration(NamedTuple):
         )._compared()
 
     def _compared(self) -> "Calibration":
-        """Compare the errors of counts and features."""
+        """Compare the errors of counts with those of features."""
         fit = self.count_miss <= self.feature_miss + _MISS_TOKENS
         return self._replace(counts_fit=fit, overhead_tokens=self.learnt_overhead if fit else MESSAGE_OVERHEAD_TOKENS)
 
@@ -197,7 +197,7 @@ class Calibration(NamedTuple):
         return self.k * feature_units
 
     def spread(self, feature_units: float) -> float:
-        """Standard deviation of `tokens`: large for features that no report of the model has taught."""
+        """Standard deviation of `tokens`: large for features that no report has trained."""
         if not isinstance(feature_units, Units):
             return 0.0
         counts = feature_units.counts
@@ -212,7 +212,7 @@ class Calibration(NamedTuple):
         return text_tokens + round(self.overhead_tokens)
 
     def saved(self) -> tuple[float, ...]:
-        """Return the figures to store: sums, overhead, errors, then the weights and their doubt if they were learnt."""
+        """Return the figures to store: sums, overhead, errors, then the learnt weights and their doubt, if any."""
         return (self.observed, self.counted, *self[4:8], *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
@@ -248,9 +248,9 @@ class Calibration(NamedTuple):
 
 
 class StreamProjection:
-    """The size of one running call. Adding a piece costs the same however much arrived before.
+    """The size of one running call. Adding a piece takes constant time.
 
-    `count` is the model's tokenizer; without one it returns None.
+    `count` is the model's tokenizer, or returns None.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class StreamProjection:
         self._shown_step = -1
 
     def add(self, text: str) -> int:
-        """Add a piece of the reply. Returns the tokens now in the window, prompt included."""
+        """Add a piece of the reply. Returns the tokens in the window, including the prompt."""
         self._open_text += text
         # Features and tokenizers work on whole words, so the text is split before a space. Some scripts have none.
         end = self._open_text.rfind(" ") if len(self._open_text) > _OPEN_CHARS else 0
@@ -292,12 +292,12 @@ class StreamProjection:
         return tokens
 
     def restart(self, tokens: int) -> None:
-        """Continue from the size of the whole window, as the server counted it."""
+        """Continue from the server's count of the whole window."""
         self._prompt_tokens = self.likely_most_tokens = tokens
         self._closed_features, self._closed_counted, self._open_text = 0.0, 0, ""
 
     def crosses_step(self, tokens: int) -> bool:
-        """Return whether the figure reached another hundredth of the window, so that people should see it."""
+        """Return whether the figure reached the next percent of the window, and should be shown."""
         if self._limit_tokens is None:
             return False
         step = tokens * STEPS // self._limit_tokens
@@ -308,7 +308,7 @@ class StreamProjection:
 
 
 def most_tokens(feature_units: float) -> int:
-    """Return an upper bound of tokens for a text; a larger count includes something that is not in the text."""
+    """Return an upper bound for a text's tokens; a larger count includes something else."""
     return round(_K_MAX * feature_units) + _UNSEEN_TOKENS
 
 
@@ -317,7 +317,9 @@ def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
 
 
 def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[float]:
-    """Return the covariance of each weight with the tokens of a text: the matrix times the counts, most of them 0."""
+    """Return the covariance of each weight with the tokens of a text: the matrix times the counts, which are mostly
+    0.
+    """
     moves: list[float] = []
     for row, count in zip(_ROWS, counts, strict=True):
         if count and moves:

@@ -1,4 +1,4 @@
-"""Sizes of texts: their features, and the counts of the model's tokenizer, if there is one. Long texts use a thread."""
+"""Measures texts: their features, and token counts if the model has a tokenizer. Measures long texts in a thread."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +27,16 @@ class Size:
     counted_tokens: int | None = None
 
     def tokens(self, calibration: Calibration) -> int:
-        """Project the tokens of the text, without the template's overhead. Uses a count only if counts fit."""
+        """Project the tokens of the text, without the template's overhead. Uses a count only if counts have proved
+        right.
+        """
         if self.counted_tokens is None or not calibration.counts_fit:
             return calibration.project(self.units, messages=0)
         return self.counted_tokens
 
 
 class GivenSize(Size):
-    """A number of tokens that an asker gives."""
+    """A given number of tokens."""
 
     def tokens(self, calibration: Calibration) -> int:
         """Return the given number."""
@@ -42,7 +44,7 @@ class GivenSize(Size):
 
 
 class Sizes:
-    """Measures texts. `load`, if there is a tokenizer, returns its counter or None; it is called once, in a thread."""
+    """Measures texts. `load` returns the tokenizer's counter or None; it is called once, in a thread."""
 
     def __init__(self, load: Callable[[], TextCounter | None] | None = None) -> None:
         self._load = load
@@ -66,7 +68,7 @@ class Sizes:
         return await anyio.to_thread.run_sync(self._measure, text)
 
     async def counts(self, texts: Mapping[int, str]) -> dict[int, int]:
-        """Count the tokens of many texts, by the same keys; empty without a tokenizer."""
+        """Count the tokens of many texts by key; empty without a tokenizer."""
         await self.load()
         if self._counter is None or not texts:
             return {}
@@ -74,7 +76,7 @@ class Sizes:
         return {key: tokens for key, tokens in counted.items() if tokens is not None}
 
     def count(self, text: str) -> int | None:
-        """Count the tokens of a short text; None without a tokenizer. A tokenizer that fails is not used again."""
+        """Count the tokens of a short text; None without a tokenizer. A failed tokenizer is not used again."""
         if self._counter is None:
             return None
         try:

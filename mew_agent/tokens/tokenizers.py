@@ -1,7 +1,6 @@
-"""Optional exact tokenizers: the table of families, and which one an agent uses.
+"""Optional exact tokenizers: the table of families, and the choice of one.
 
-Entry points of the group `mew_agent.tokenizers` name a `Tokenizer`. Owns the choice and its errors. Counting text is
-theirs.
+Entry points of the group `mew_agent.tokenizers` name a `Tokenizer`, which counts text. Owns the choice and its errors.
 """
 
 import logging
@@ -27,10 +26,10 @@ _FALLBACK: Final = "projecting texts from features instead"
 
 
 class TextCounter(Protocol):
-    """Counts the tokens of a text. Never fails: half characters and marks of special tokens count as text.
+    """Counts the tokens of a text. Never fails: lone surrogates and marks of special tokens count as text.
 
-    A text of more than 200,000 characters is counted in pieces. Pieces that end between words change nothing; other
-    cuts, and vocabularies that add a space at the start, change at most a few tokens a piece.
+    Counts texts of more than 200,000 characters in pieces. Cuts between words change nothing; other cuts, and
+    vocabularies that add a space at the start, change at most a few tokens per piece.
     """
 
     @property
@@ -38,7 +37,7 @@ class TextCounter(Protocol):
         """Name of the vocabulary, for example `o200k_base`."""
 
     def count(self, text: str) -> int:
-        """Count the tokens of `text` alone, without those that begin or end a prompt."""
+        """Count only the tokens of `text`, without those at the start and end of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def family_of(model_name: str) -> str | None:
 
 
 def chosen_counter(wanted: str, settings: TokenizerSettings) -> TextCounter | None:
-    """Return the counter to use; None if texts are projected from features, with one log line that says why.
+    """Return the counter to use; None if texts are projected from features; logs the reason in one line.
 
     Raises `ConfigError` if a family is configured by name and its extra or its file is missing.
     """
@@ -103,7 +102,7 @@ def chosen_counter(wanted: str, settings: TokenizerSettings) -> TextCounter | No
 
 
 def refuse_unavailable(wanted: str, settings: TokenizerSettings) -> None:
-    """Raise the `ConfigError` of `chosen_counter` as far as it shows without loading a vocabulary."""
+    """Raise the `ConfigError` of `chosen_counter` that can be found without loading a vocabulary."""
     if wanted not in (AUTO, OFF):
         _checked_file(wanted, settings.file)
 

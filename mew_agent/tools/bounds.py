@@ -1,4 +1,4 @@
-"""[pure] Limit how much of a tool result enters the context. Sizes are projected; notices mention that."""
+"""[pure] Limit how much of a tool result enters the context. Sizes are projected, and labelled so in notices."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ REFUSED = (
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The room in a context window: `free_tokens` now, `most_tokens` after removing all that may be removed."""
+    """The room in a context window: `free_tokens` now, `most_tokens` after removing everything removable."""
 
     window_tokens: int
     free_tokens: int
@@ -42,13 +42,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ResultBound:
-    """The size limit of a single result, and the treatment of longer ones. None: limited by the room only."""
+    """The size limit of a single result, and the handling of longer ones. None: limited only by the room."""
 
     max_tokens: int | None = None
     on_long: OnLong = "cut"
 
     def limits(self, sizes: Mapping[str, int], room: Room) -> dict[str, int]:
-        """Return the limit in tokens of each result, by key. Short results leave their room to long ones."""
+        """Return each result's limit in tokens, by key. Long results get the unused room of short ones."""
         return fair_shares(sizes, room.for_results, least=MIN_RESULT_TOKENS, most=self.max_tokens)
 
     def bounded(self, text: str, limit_tokens: int, project: Project, *, kept_as: str) -> str | None:
@@ -62,9 +62,9 @@ class ResultBound:
 
 
 def fair_shares(sizes: Mapping[str, int], room: int, *, least: int = 0, most: int | None = None) -> dict[str, int]:
-    """Divide room among several, by key: equally, but the larger ones get the unused room of small ones.
+    """Divide room by key: equally, but large shares get the unused room of small ones.
 
-    None gets less than `least` or more than `most`.
+    Each share is between `least` and `most`.
     """
     shares: dict[str, int] = {}
     for done, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
@@ -75,7 +75,7 @@ def fair_shares(sizes: Mapping[str, int], room: int, *, least: int = 0, most: in
 
 
 def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Project, *, kept_as: str) -> str:
-    """Return the start and the end of a text; a notice between them says how much is missing and where it is."""
+    """Return the start and the end of a text, with a notice about the missing part between them."""
     room = max(0, limit_tokens - project(CUT.format(tokens=tokens, id=kept_as)))
     kept_chars = min(len(text), len(text) * room // tokens)
     head, tail, kept_tokens = "", "", 0

@@ -43,7 +43,7 @@ class Offers(Protocol):
 
 
 class LocalOffers:
-    """The tools and resources of this process."""
+    """The MCP offers of this process: its tools and resources."""
 
     def __init__(self, toolbox: Toolbox | None = None) -> None:
         self.toolbox = toolbox or Toolbox()
@@ -95,12 +95,12 @@ class LocalOffers:
 
 
 def _problem(error: Exception) -> str:
-    """Return the message of an error. For a foreign class, the name of the class often says more than the message."""
+    """Return the message of an error. For a foreign class, add its name, which often says more than the message."""
     return well_formed(str(error) if isinstance(error, MewAgentError) else f"{type(error).__name__}: {error}")
 
 
 def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
-    """Add the names of further lists to a list of tools, so that peers need not request empty lists."""
+    """Add the names of the other lists to a list of tools, so that peers request no empty lists."""
     if not others:
         return tools
     return {**tools, "_meta": {**object_at(tools, "_meta"), OTHER_LISTS: list(others)}}

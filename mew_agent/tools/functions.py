@@ -1,6 +1,6 @@
 """Python functions as tools: a schema from their annotations, checked arguments, and calls in a task or a thread.
 
-Does not receive calls: `sources` offers a toolbox to the model, `catalog` offers it to peers.
+`sources` offers a toolbox to the model, `catalog` to peers.
 """
 
 import inspect
@@ -48,11 +48,11 @@ class BadArguments(MewAgentError):
 
 
 class ToolCallFailed(MewAgentError):
-    """A tool cannot carry out a call, or ended without a result; the text says why."""
+    """A tool could not carry out a call, or ended without a result; the text has the reason."""
 
 
 class _Untitled(GenerateJsonSchema):
-    """Omits titles that only repeat a name, because every prompt would contain them."""
+    """Omits schema titles that only repeat a name, because every prompt would contain them."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -123,7 +123,7 @@ class Tool(NamedTuple):
         return cls(tool_name, text, function, arguments, schema, title, dict(annotations or {}), returned)
 
     def listed(self) -> dict[str, Any]:
-        """Return its entry in an MCP `tools/list`."""
+        """Return the tool's entry in an MCP `tools/list`."""
         more = {"title": self.title, "annotations": self.annotations, "outputSchema": self.output_schema}
         entry = {"name": self.name, "description": self.description, "inputSchema": self.schema}
         return {**entry, **{key: value for key, value in more.items() if value}}
@@ -139,7 +139,7 @@ class Tool(NamedTuple):
 
 
 def _output_schema(returned: Any) -> dict[str, Any] | None:
-    """Return the schema of a declared result that is an object with named fields; None for any other."""
+    """Return the schema of a declared result that is an object with named fields; else None."""
     is_model = inspect.isclass(returned) and issubclass(returned, BaseModel)
     if not (is_model or is_dataclass(returned) or is_typeddict(returned)):
         return None
@@ -200,7 +200,7 @@ class Toolbox(Watched):
 
 
 async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> Any:
-    """Run a function of any kind: a plain one in a worker thread. A generator's result is the list of its values."""
+    """Run a function of any kind; a plain one runs in a worker thread. A generator returns the list of its values."""
 
     def run() -> Any:
         result = function(**keywords)
@@ -223,7 +223,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
 
 
 def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
-    """Parse the arguments that a model wrote for a tool. An empty text means no arguments. Raises `BadArguments`."""
+    """Parse a model's arguments for a tool. Empty text means no arguments. Raises `BadArguments`."""
     try:
         arguments = json.loads(arguments_json or "{}")
     except (json.JSONDecodeError, RecursionError) as error:

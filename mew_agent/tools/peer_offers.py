@@ -1,4 +1,4 @@
-"""[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
+"""[pure] Reads the lists of tools, resources and prompts that peers send over MCP. Drops invalid entries."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class InvalidList(ValueError):
 class PeerTool(NamedTuple):
     """A tool of a peer. `schema` is the JSON Schema of its arguments.
 
-    `title`, `annotations` (hints such as `readOnlyHint`) and `output_schema` are as the peer sent them, if it did.
+    `title`, `annotations` (hints such as `readOnlyHint`) and `output_schema` are unchanged from the peer.
     """
 
     peer: str
@@ -67,7 +67,7 @@ class PeerPrompt(NamedTuple):
 
 
 class PeerList:
-    """One list of a peer, such as `tools`, page by page, as far as it is within the limits."""
+    """One list of a peer, such as `tools`, read page by page within the limits."""
 
     def __init__(self, peer: str, name: str) -> None:
         self.peer, self.name = peer, name
@@ -83,7 +83,7 @@ class PeerList:
     def add(self, result: object) -> str | None:
         """Add a page: `{name: [...], nextCursor}`, or the bare list. Raises `InvalidList`.
 
-        Entries that are too much are counted only. Returns the cursor of the next page, if there is one.
+        Entries above the limit are only counted. Returns the cursor of the next page, if any.
         """
         entries = result.get(self.name) if isinstance(result, Mapping) else result
         if not isinstance(entries, list | tuple):
@@ -108,7 +108,7 @@ class PeerList:
 
     @property
     def offers(self) -> tuple[Any, ...]:
-        """What is offered: the first entry with each name (or URI), and none without one."""
+        """The offers: the first entry for each name (or URI); entries without one are dropped."""
         read, key = _READERS[self.name]
         found: dict[str, Any] = {}
         for entry in self.entries:

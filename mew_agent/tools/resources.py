@@ -1,4 +1,4 @@
-"""Python functions as MCP resources: content that peers read by URI, or by a template (`notes://{day}`)."""
+"""Python functions as MCP resources: content that peers read by URI or by URI template (`notes://{day}`)."""
 
 import base64
 import inspect
@@ -36,7 +36,7 @@ class NoSuchResource(MewAgentError):
 class Resource(NamedTuple):
     """A resource: each read calls its function for the content.
 
-    Text is sent as text, bytes as a blob, everything else as JSON. `mime_type` overrides the type derived from that.
+    Text is sent as text, bytes as a blob, everything else as JSON. `mime_type` overrides the derived type.
     """
 
     uri: str
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
     ) -> "Resource":
         """Make a resource from a function; its docstring is the description. A plain name becomes `resource:///name`.
 
-        Raises `TypeError` if the arguments of the function are not the placeholders of the URI.
+        Raises `TypeError` if the function's arguments and the URI's placeholders differ.
         """
         address = uri if _SCHEME.match(uri) else f"resource:///{quote(uri, safe='/{}')}"
         placeholders, arguments = set(_PLACEHOLDER.findall(address)), set(inspect.signature(function).parameters)
@@ -87,7 +87,7 @@ class Resource(NamedTuple):
         return None if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
 
     def listed(self) -> dict[str, Any]:
-        """Return its entry in `resources/list` or `resources/templates/list`."""
+        """Return the resource's entry in `resources/list` or `resources/templates/list`."""
         key = "uriTemplate" if self.is_template else "uri"
         more = {"description": self.description, "mimeType": self.mime_type}
         return {key: self.uri, "name": self.name, **{key: value for key, value in more.items() if value}}

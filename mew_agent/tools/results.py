@@ -28,9 +28,9 @@ _IMAGE_TYPE: Final = re.compile(r"image/[a-zA-Z0-9.+-]+")
 class ToolResult:
     """The outcome of one tool call.
 
-    `content` is exactly what the tool returned; None for a call that failed before the tool returned anything. `text`
-    is that content as a model or a person reads it, safe to encode as UTF-8. With `is_error`, `text` says what went
-    wrong; with `is_refused` the call was not permitted, or a participant rejected it.
+    `content` is the tool's unchanged result; None if the call failed before it. `text` is the content as text for
+    models and people, safe to encode as UTF-8. With `is_error`, `text` has the error; with `is_refused`, the call was
+    not permitted or a participant rejected it.
     """
 
     text: str
@@ -40,7 +40,7 @@ class ToolResult:
 
     @classmethod
     def from_value(cls, value: Any) -> "ToolResult":
-        """Read the return value of one of our own functions: text, MCP content, or a value that JSON can express.
+        """Read the return value of one of our own functions: text, MCP content, or a JSON value.
 
         Raises `PydanticSerializationError` for other values.
         """
@@ -50,7 +50,7 @@ class ToolResult:
 
     @classmethod
     def from_peer(cls, raw: Any) -> "ToolResult":
-        """Read the answer of a peer's tool: MCP content where it has that shape, else the value as it is."""
+        """Read the answer of a peer's tool: MCP content if it has that form, else the unchanged value."""
         is_error = value_at(raw, "isError") is True
         return cls(well_formed(_peer_text(raw)), is_error, raw)
 
@@ -68,14 +68,14 @@ class ToolResult:
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The images in MCP content, at most `MAX_IMAGES`. Those that cannot be decoded are left out."""
+        """The images in MCP content, at most `MAX_IMAGES`. Leaves out undecodable ones."""
         parts = self.content["content"] if is_mcp_result(self.content) else ()
         return tuple(filter(None, map(_image, parts)))[:MAX_IMAGES]
 
     def to_mcp(self) -> dict[str, Any]:
-        """Return the result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text.
+        """Return the result of an MCP `tools/call` request: the unchanged content if it has that form, else its text.
 
-        An object that a function returned is added as `structuredContent`.
+        Adds an object returned by a function as `structuredContent`.
         """
         if is_mcp_result(self.content):
             sendable: dict[str, Any] = from_json(to_json(self.content))
@@ -109,7 +109,9 @@ def images_in(results: Mapping[str, ToolResult]) -> dict[str, tuple[Image, ...]]
 
 
 def _peer_text(raw: Any) -> str:
-    """Return a peer's answer as text. Parts of any type are accepted: peers send content that MCP does not define."""
+    """Return a peer's answer as text. Accepts parts of any type, because peers send content that MCP does not
+    define.
+    """
     if raw is None:
         return ""
     if isinstance(raw, str):
@@ -147,7 +149,9 @@ def _part_text(part: object) -> str:
 
 
 def _image(part: object) -> Image | None:
-    """Return the image in a part of MCP content; None for other parts and broken data, which model servers refuse."""
+    """Return the image in a part of MCP content; None for other parts, and for invalid data, which model servers
+    refuse.
+    """
     if not isinstance(part, Mapping) or part.get("type") != "image":
         return None
     mime_type, data = part.get("mimeType"), part.get("data")

@@ -34,7 +34,7 @@ class Target(NamedTuple):
 
 
 def plain_name(target: Target) -> str | None:
-    """Return `peer__tool` if its first separator divides it unambiguously, else None."""
+    """Return `peer__tool` if the first `__` divides it unambiguously, else None."""
     name = f"{target.peer}{SEPARATOR}{target.tool}"
     # A peer whose name ends with an underscore would move the separator.
     readable = target.tool and SEPARATOR not in target.peer and not target.peer.endswith("_")
@@ -42,7 +42,7 @@ def plain_name(target: Target) -> str | None:
 
 
 def digest_name(target: Target) -> str:
-    """Return a name for any target: the accepted characters of peer and tool, and a digest of both."""
+    """Return a name for any target: the valid characters of peer and tool, and a digest of both."""
     # The digest keeps targets apart whose accepted characters are alike. Without a separator it equals no plain name.
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
@@ -62,12 +62,12 @@ MAX_NAMES: Final = 20_000
 
 @dataclass
 class ToolNames:
-    """The names assigned so far, so that a call of a withdrawn tool is still understood."""
+    """The assigned names, kept so that calls of withdrawn tools are still understood."""
 
     _targets: FairDict[str, Target] = field(default_factory=lambda: FairDict(MAX_NAMES, lambda _, one: one.peer))
 
     def name_of(self, target: Target, reserved: Collection[str] = ()) -> str:
-        """Return the name of a target. `reserved` names are already used for other tools."""
+        """Return the name of a target. `reserved` names are taken by other tools."""
         name = plain_name(target)
         if name is None or name in reserved:
             name = digest_name(target)
@@ -81,9 +81,10 @@ class ToolNames:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The purpose of a tool call: the ids of the chat being answered, and of the reasoning that peers see, if any.
+    """The purpose of a tool call: the ids of the chat being answered and of its reasoning, if any.
 
-    `messages` gets the envelopes of peers that decide and answer the call: the model reads them in its result.
+    `messages` collects the peers' envelopes that decide and answer the call, because the model reads them in the
+    result.
     """
 
     chat_id: str
@@ -94,8 +95,8 @@ class CallContext:
 class ToolSource(Protocol):
     """Offers tools. Both methods may be called at any time.
 
-    The offer of a source may change with peers, capabilities, the toolbox, the history or the window, and only then:
-    a conversation keeps the list until one of these changes.
+    The offered tools may change only with peers, capabilities, the toolbox, the history or the window: a conversation
+    keeps the list until one of these changes.
     """
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -106,7 +107,7 @@ class ToolSource(Protocol):
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    """Return a tool as a model reads it."""
+    """Return a tool in the model's form."""
     return ToolSpec(tool.name, tool.description, tool.schema)
 
 
@@ -136,7 +137,7 @@ class FunctionTools:
 class OwnTools:
     """The functions of a participant's toolbox as a source. Each call ends after `timeout_seconds`.
 
-    A function whose name model servers reject has another name for our model; peers use the original name.
+    If model servers reject a function's name, our model uses another name; peers use the original.
     """
 
     def __init__(self, toolbox: Toolbox, timeout_seconds: float) -> None:
@@ -154,7 +155,7 @@ class OwnTools:
 
 
 class AgentTools:
-    """All sources of one agent. Of two tools with the same name, the one of the earlier source is offered."""
+    """All sources of one agent. If two tools have the same name, the earlier source's is offered."""
 
     def __init__(self, *sources: ToolSource) -> None:
         self.sources = sources
@@ -175,7 +176,7 @@ class AgentTools:
         return tuple(offered.values())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Carry out one call. Never raises: an unknown name has a result with `is_error`, too."""
+        """Carry out one call. Never raises: an unknown name returns a result with `is_error`."""
         offered = self.specs()
         # A call of a tool that is no longer offered goes to the source that offered it, which can say why.
         source = self._owners.get(call.name)

@@ -1,6 +1,6 @@
-"""[pure] Envelopes in words: answers of participants, their requests to each other, and changes of the membership.
+"""[pure] Envelopes in words: participants' answers, their requests to each other, and membership changes.
 
-Pages get them from the gateway, as `said` events before the envelopes, because a page has no words of its own for them.
+Web pages have no words of their own: the gateway sends these as `said` events before the envelopes.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class ShownChange(Payload):
 
 
 class ShownReceipt(Payload):
-    """A read receipt. Each step of its `story` has a time, if that is known."""
+    """A read receipt. Each step of its `story` has a time, if known."""
 
     line: str
     story: tuple[tuple[str | None, str], ...] = ()
@@ -52,8 +52,8 @@ class ShownReceipt(Payload):
 class ShownAnswer(Payload):
     """An envelope in words, and the participants that it is `about`.
 
-    `stage` is `begun` for an answer that another one follows, `calm` if there is nothing to tell, and `problem` if what
-    was asked for was not done.
+    `stage` is `begun` if another answer follows, `calm` if there is nothing to report, and `problem` if the request was
+    not carried out.
     """
 
     text: str
@@ -75,7 +75,7 @@ def said(envelope: Draft) -> ShownAnswer | None:
 
 
 def recalled(done: RecallDone) -> str:
-    """Format the answer to a search: the number of matches, then each of them in a line of its own."""
+    """Format the answer to a search: the number of matches, then one match per line."""
     if done.error:
         return clean(done.error)
     count = words.count_of(len(done.found), "match", "matches")
@@ -136,7 +136,7 @@ def _cut(body: Mapping[str, Any], name: str, rows: slice) -> Mapping[str, Any]:
 
 
 def _of_sender(receipt: ReadReceipt, envelope: Draft) -> ReadReceipt:
-    """Return a receipt of the sender: an agent speaks of itself."""
+    """Return the sender's receipt, because an agent only reports its own."""
     return receipt.model_copy(update={"participant": envelope.sender or ""})
 
 

@@ -1,8 +1,7 @@
 """[pure] List items that need a person: the participant, the reason, the time, and possible actions.
 
-Owns the kinds, their order, their words and their actions, so that the dashboard, the terminal, `mew status` and
-webhooks show the same list. An item changes only when its cause does: ages are left to readers. Does not know who
-reads, and what a reader may send.
+Owns their kinds, order, words and actions, so that the dashboard, the terminal, `mew status` and webhooks show the same
+list. An item changes only with its cause: readers compute ages. Does not know the readers or their capabilities.
 """
 
 import math
@@ -57,7 +56,7 @@ def attention(
 ) -> tuple[AttentionItem, ...]:
     """Return everything that needs a person, sorted, one item for each cause.
 
-    `expected` are participants that should be connected; `faults` says what is wrong with the programs of participants.
+    `expected` are participants that should be connected; `faults` are problems with participants' programs.
     """
     faults = faults or {}
     found = [approval_item(one, now=now) for one in proposals]
@@ -72,7 +71,7 @@ def sort_items(items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
 
 
 def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> tuple[AttentionItem, ...]:
-    """Replace more than `most` items of one kind and level by one that contains them. Expects and keeps their order."""
+    """Replace more than `most` items of one kind and level with a group. Expects and keeps their order."""
     groups: dict[tuple[str, str], list[AttentionItem]] = {}
     for one in items:
         groups.setdefault((one.level, one.kind), []).append(one)
@@ -81,9 +80,9 @@ def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> 
 
 
 def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionItem:
-    """Return the item of a proposal that waits for a decision.
+    """Return the item of an undecided proposal.
 
-    Its age is the gateway's, not its sender's. A proposal that was just received has none, and then its `ts` counts.
+    Uses the gateway's age; a new proposal has none, so its `ts` counts.
     """
     age = proposal.age_seconds
     sender, name = proposal.sender, proposal.short_id or proposal.id
@@ -130,7 +129,7 @@ def _always(allowed: AlwaysAllow) -> AttentionAction:
 def entry_items(
     entry: BoardEntry, *, now: datetime, is_expected: bool = False, fault: str | None = None
 ) -> tuple[AttentionItem, ...]:
-    """Return the items that follow from one participant's status; see `approval_item` for proposals.
+    """Return the items for one participant's status; see `approval_item` for proposals.
 
     `is_expected` and `fault` as in `attention`, for this participant.
     """
@@ -176,7 +175,7 @@ def _status_items(
 def _word_items(
     entry: BoardEntry, said: StatusWord, report: ContextReport | None, now: datetime
 ) -> Iterator[AttentionItem]:
-    """Yield the item of a word in `words.json`, and the item of a compaction that takes too long."""
+    """Yield the item for a status word in `words.json`, and for a compaction that takes too long."""
     at = entry.received_at
     if said.word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
         reason = f"{entry.id} has been compacting for more than {STALLED_SECONDS // 60} minutes"
@@ -221,7 +220,7 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
 
 
 def _unread_items(entry: BoardEntry, now: datetime) -> Iterator[AttentionItem]:
-    """Yield the item of an agent that has left messages unread, whether it is connected or away."""
+    """Yield the item for an agent with unread messages, connected or away."""
     unread = entry.unread if entry.status is not None and entry.status.context is not None else None
     since = unix_seconds(unread.oldest_at) if unread is not None and unread.messages else None
     if unread is None or since is None or now.timestamp() - since < UNREAD_SECONDS:
@@ -234,7 +233,7 @@ def _unread_items(entry: BoardEntry, now: datetime) -> Iterator[AttentionItem]:
 
 
 def _why_unread(entry: BoardEntry) -> tuple[str, tuple[AttentionAction, ...]]:
-    """Return why an agent reads nothing, as far as its status tells, and the action that ends it."""
+    """Return why an agent reads nothing, according to its status, and the action that helps."""
     if not entry.connected:
         return ", it is not connected", (_restart(entry.id),)
     if entry.status is not None and entry.status.word.word == "paused":

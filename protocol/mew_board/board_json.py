@@ -1,7 +1,7 @@
-"""[pure] The shape of the board as the gateway serves it to pages: attributes of `ParticipantView`, and totals.
+"""[pure] The JSON of the board for web pages: attributes of `ParticipantView`, and totals.
 
-Texts that contain ages have the times instead, each between two U+001F: a page shows how long ago that was. Figures are
-also there as numbers, for gauges and charts. Long texts of participants are cut.
+Texts contain times instead of ages, each between two U+001F, and a page computes the ages. Figures also appear as
+numbers, for gauges and charts. Long texts of participants are cut.
 """
 
 from typing import Annotated, Final, Literal
@@ -35,7 +35,7 @@ ShortFacts = Annotated[tuple[tuple[str, ShortText], ...], Rows]
 
 
 class ShownPart(Payload):
-    """A part of a context window; `share` is of the window, and empty if that is unknown."""
+    """A part of a context window; `share` is its share of the window; empty if unknown."""
 
     part: str
     name: ShortText
@@ -46,9 +46,9 @@ class ShownPart(Payload):
 
 
 class ShownGauge(Payload):
-    """How full a window is, 0 to 1, and where the agent compacts; absent if they are unknown.
+    """How full a window is, from 0 to 1, and where the agent compacts; absent if unknown.
 
-    `past` is the share that was reported last, if the present one is unknown.
+    `past` is the last reported share, if the current one is unknown.
     """
 
     pattern: words.Pattern
@@ -60,7 +60,7 @@ class ShownGauge(Payload):
 
 
 class ShownProgress(Payload):
-    """How far a long piece of work is. `text` says it in words."""
+    """The progress of a long task; `text` has it in words."""
 
     text: ShortText
     done: int
@@ -78,7 +78,7 @@ class ShownCompaction(Payload):
 
 
 class ShownPin(Payload):
-    """A pinned text, or its id and hash where the text is not known. Pins of settings cannot be removed."""
+    """A pinned text, or its id and hash if the text is unknown. Pins of settings cannot be removed."""
 
     id: str
     text: str
@@ -127,9 +127,10 @@ class ShownParticipant(Payload, extra="ignore", from_attributes=True):
 
 
 class ShownTotals(Payload):
-    """The space in figures. `tokens` and `max_tokens` add up contexts of known size; `unknown` agents have none.
+    """The space in figures. `tokens` and `max_tokens` sum the contexts of known size; `unknown` counts the other
+    agents.
 
-    They are absent if no size is known.
+    The sums are absent if no size is known.
     """
 
     agents: int = 0
@@ -144,7 +145,7 @@ class ShownTotals(Payload):
 
 
 class ShownGroup(Payload):
-    """The title of a group: its name and its state. Without `about` it has no participant left."""
+    """The title of a group: its name and its state. Without `about`, the group is empty."""
 
     by: Grouping
     name: str
@@ -152,7 +153,7 @@ class ShownGroup(Payload):
 
 
 class ShownBoard(Payload):
-    """`GET /spaces/{id}/view`: the board for pages. As an event it may hold only what changed since the last one."""
+    """`GET /spaces/{id}/view`: the board for pages. As an event, it may contain only the changes since the last one."""
 
     space: str
     name: str | None = None
@@ -172,7 +173,9 @@ class ShownSample(FigureSample):
 
 
 def worded(history: ContextHistory) -> ContextHistory:
-    """Return figures over time in words: samples as `ShownSample`, compactions with their `line` and `known` facts."""
+    """Describe figures over time in words: samples as `ShownSample`, compactions with their `line` and `known`
+    facts.
+    """
 
     def sample(one: FigureSample) -> FigureSample:
         return one.model_copy(
@@ -193,5 +196,5 @@ def worded(history: ContextHistory) -> ContextHistory:
 
 
 def known_facts(change: changes.Change) -> tuple[tuple[str, str], ...]:
-    """Return the facts of a change for pages."""
+    """Return the known facts of a change for web pages."""
     return tuple((name, short(value)) for name, value in changes.facts(change))

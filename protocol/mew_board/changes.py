@@ -1,7 +1,6 @@
 """[pure] A change of a context in words, such as a compaction or an undo, for every surface.
 
-Takes what an agent lists of its own changes, what its report says of the last one, or what the gateway recorded of them
-and of the reports between them.
+Accepts an agent's own list, the last change in its report, or the gateway's records of changes and reports.
 """
 
 from mew_protocol.context_report import LastCompaction
@@ -26,7 +25,7 @@ def sizes(change: Change) -> str:
 
 
 def gain(change: Change) -> str:
-    """Format the tokens that a change freed, or that an undo restored, and the basis; empty if they are unknown."""
+    """Format the tokens freed by a change or restored by an undo, with their basis; empty if unknown."""
     if change.freed_tokens is None:
         return ""
     verb = "freed" if change.freed_tokens >= 0 else "restored"
@@ -57,13 +56,13 @@ def line(change: Change) -> str:
 
 
 def recorded_line(change: RecordedCompaction) -> str:
-    """Format a change that the gateway recorded, with its cost: `compaction, threshold, freed ~63,630 (projected)`."""
+    """Format a change recorded by the gateway, with its cost: `compaction, threshold, freed ~63,630 (projected)`."""
     spent = cost(change)
     return clean(f"compaction, {line(change)}{f', cost {spent}' if spent else ''}")
 
 
 def sample_line(sample: FigureSample) -> str:
-    """Format a report that the gateway recorded. A figure that was not known is `?`, never 0."""
+    """Format a report recorded by the gateway. An unknown figure is `?`, never 0."""
     size = words.reading(sample.tokens, sample.max_tokens, sample.basis)
     return clean(f"{size}, level {sample.level or 'unknown'}")
 
@@ -95,6 +94,6 @@ def _reported_facts(change: LastCompaction) -> list[tuple[str, str | None]]:
 
 
 def summary(change: LastCompaction) -> str:
-    """Format the size of the summary that a change wrote; empty without one."""
+    """Format the size of a change's new summary; empty without one."""
     writer = " (extract)" if change.summary_by == "extract" else ""
     return f"~{change.summary_tokens:,} tokens{writer}" if change.summary_tokens else ""

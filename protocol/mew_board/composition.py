@@ -1,4 +1,4 @@
-"""[pure] The parts of a context window, with free and reserved tokens, by the figures of the report."""
+"""[pure] The parts of a context window, with free and reserved tokens, from the figures of the report."""
 
 from mew_protocol.context_report import COUNTED
 from mew_protocol.payloads.participant import PrefixPart, Status, report_of

@@ -1,6 +1,6 @@
-"""[pure] Lines of the conversation: what participants ask of each other, and changes of the membership and of rights.
+"""[pure] Lines of the conversation: requests between participants, and changes of membership and capabilities.
 
-The conversation of the page, of the terminal application and of the line chat show them.
+Shown by the dashboard, the terminal application and the line chat.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -114,7 +114,7 @@ def cancelled(envelope: Draft) -> str:
 
 
 def presence(envelope: Draft) -> str:
-    """Return what the participant of a presence did: `joined`."""
+    """Return the event of a presence as a verb: `joined`."""
     return PRESENCE_WORDS.get(str(envelope.body.get("event")), "")
 
 
@@ -131,12 +131,12 @@ def _with_reason(text: str, envelope: Draft) -> str:
 
 
 def ended(envelope: Draft) -> str:
-    """Format rights that ended with another one: `no longer held: writer: space/kick from eve; 3 more`."""
+    """Format the rights that ended with another right: `no longer held: writer: space/kick from eve; 3 more`."""
     return short(clean(f"no longer held: {'; '.join(ended_rights(envelope.body))}"))
 
 
 def ended_rights(body: Mapping[str, Any]) -> list[str]:
-    """Return the rights that ended with another one, of each participant: `writer: space/kick from eve`."""
+    """Return each participant's rights that ended with another right: `writer: space/kick from eve`."""
     found = [
         f"{one.get('participant')}: {rights(objects_at(one, 'capabilities'))} from {one.get('granted_by')}"
         for one in objects_at(body, "ended")
@@ -159,7 +159,7 @@ def _joined(value: object) -> str:
 
 
 def receipt(kind: str, body: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
-    """Say what a change of the membership did, from the gateway's answer to its sender; None for other envelopes."""
+    """Describe the result of a membership change, from the gateway's answer; None for other envelopes."""
     if kind == kinds.SPACE_INVITE:
         token = f" Its token, shown only once: {answer['token']}" if answer.get("token") else ""
         return f"{body.get('participant_id')} was added.{token}"

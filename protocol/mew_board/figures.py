@@ -1,6 +1,6 @@
-"""[pure] Figures of a context in words: sizes with how they are known, freed tokens, ages.
+"""[pure] Figures of a context in words: sizes with their basis, freed tokens, ages.
 
-An unknown figure is `?`. One that is neither reported nor counted exactly carries a `~`.
+An unknown figure is `?`. A `~` marks figures that are neither reported nor counted exactly.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def figure(number: int | None, *, is_estimate: bool = False) -> str:
 
 
 def known_figure(number: int | None, known_by: str | None) -> str:
-    """Format a figure, with `~` unless its basis says that it was reported or counted."""
+    """Format a figure, with `~` unless it was reported or counted."""
     return figure(number, is_estimate=known_by not in COUNTED)
 
 
@@ -33,7 +33,7 @@ def window_size(max_tokens: int | None, report: ContextReport | None) -> str:
 
 
 def freed_words(tokens: int | None, basis: str | None) -> str:
-    """Format the net tokens that a compaction freed: `freed ~63,630 tokens`, `freed ? tokens`."""
+    """Format the net tokens freed by a compaction: `freed ~63,630 tokens`, `freed ? tokens`."""
     return f"freed {figure(tokens, is_estimate=basis == 'projected')} tokens"
 
 
@@ -73,5 +73,5 @@ def span(seconds: float) -> str:
 
 
 def old_figure(outdated: Outdated, age: str | None) -> str:
-    """Say for people that a figure is old: `figure 12 min old, messages since`. `age` is without "ago"."""
+    """Describe an old figure: `figure 12 min old, messages since`. `age` is without "ago"."""
     return f"figure {age or 'of unknown age'}{' old' if age else ''}, {OUTDATED_WORDS[outdated]}"

@@ -1,7 +1,7 @@
 """[pure] Groups of participants and totals of a space, for every surface.
 
-Adds up what the title of a group and the totals say. Sums can be corrected by one participant, so that a change costs
-the same in a large space. Which group a participant belongs to, and the order of rows, is in its view.
+Computes the sums for group titles and totals. Sums can be corrected for one participant, so that a change takes
+constant time in a large space. A participant's view has its group and its order.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ Sums = Counter[str]
 
 
 def sums_of(view: ParticipantView) -> Sums:
-    """Return what one participant adds to its groups and to the totals.
+    """Return one participant's part of its groups' sums and of the totals.
 
-    `used` and `room` are the tokens and the window where both are known, `guessed` counts estimates among these.
+    `used` and `room` are tokens and window if both are known; `guessed` counts estimates among them.
     """
     found = Sums(members=1)
     if view.tokens is not None and view.max_tokens is not None:
@@ -54,7 +54,7 @@ def total(views: Iterable[ParticipantView]) -> Sums:
 
 
 def about(sums: Sums) -> str:
-    """Say how many participants a group has, and how full their contexts of known size are together: `3, ~67% full`."""
+    """Format a group's number of participants, and the joint fill of their contexts of known size: `3, ~67% full`."""
     full = words.fill(sums["used"], sums["room"], is_estimate=sums["guessed"] > 0) if sums["room"] else ""
     return f"{sums['members']:,}{full and f', {full} full'}"
 
@@ -76,7 +76,7 @@ def totals(sums: Sums) -> ShownTotals:
 
 
 def _pieces(found: ShownTotals) -> Iterator[str]:
-    """Yield what totals say; nothing without an agent."""
+    """Yield the parts of the totals; nothing without agents."""
     if not found.agents:
         return
     size = f" of {found.max_tokens:,}" if found.max_tokens else ""
@@ -100,7 +100,7 @@ class Group(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The number of its participants, and how full they are together."""
+        """The number of its participants, and their joint fill."""
         return about(total(self.rows))
 
     @property
@@ -112,7 +112,7 @@ class Group(NamedTuple):
 def grouped(rows: Iterable[ParticipantView], by: Grouping) -> list[Group]:
     """Return rows in groups, the group of the first row first.
 
-    A title is that of a whole group, on every surface: it counts also those of its participants that a list leaves out.
+    A title describes the whole group: it also counts participants that a list leaves out.
     """
     groups: dict[str, list[ParticipantView]] = {}
     for row in rows:

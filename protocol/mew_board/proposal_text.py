@@ -1,7 +1,8 @@
-"""[pure] A proposal as a person reads it before a decision: all that would run, with invisible characters shown.
+"""[pure] A proposal as shown to a person for a decision: everything that would run, with visible marks for invisible
+characters.
 
-Owns the words of what is proposed, how a part of it is shown, and what "always allow" allows. Every surface that offers
-an approval uses these, so none shows less than another.
+Owns the words of the proposed call, the display of its parts, and the meaning of "always allow". Every surface that
+offers an approval uses these, so none shows less than another.
 """
 
 import json
@@ -42,8 +43,8 @@ def call_text(proposal: Envelope) -> str:
 def argument_lines(body: Mapping[str, Any]) -> list[str]:
     """Return the arguments of a proposed call, all of them.
 
-    First JSON in one line, then each text of several lines, then changes as diffs. `body` is the payload. For a method
-    other than a tool call, they are its parameters. Tabs become four spaces.
+    First JSON in one line, then each text of several lines, then changes as diffs. `body` is the payload. For methods
+    other than a tool call, the arguments are the parameters. Tabs become four spaces.
     """
     given = arguments_of(body)
     changes = changes_in(given)
@@ -55,7 +56,7 @@ def argument_lines(body: Mapping[str, Any]) -> list[str]:
 
 
 def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, TextChange]) -> list[str]:
-    """Return a record with its changes; `place` is that of `changes_in`."""
+    """Return a record with its changes; `place` as in `changes_in`."""
     plain, texts, lists, shown = dict(record), list[str](), list[str](), list[str]()
     if (change := changes.get(place)) is not None:
         shown = _change_lines(change)
@@ -101,7 +102,7 @@ def further_params(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arguments_in_short(body: Mapping[str, Any], most: int) -> str:
-    """Return the arguments in one line; a longer line says how much it leaves out. Empty if there are none."""
+    """Return the arguments in one line; a cut line states how much is missing. Empty without arguments."""
     given, further = arguments_of(body), further_params(body)
     shown = _json(given) if given not in (None, {}) else ""
     if further:
@@ -116,16 +117,16 @@ def proposed(proposal: Envelope, most: int) -> str:
 
 
 class AlwaysAllow(NamedTuple):
-    """The `capability/grant` that lets a proposer make a call without asking, and its meaning in words."""
+    """The `capability/grant` that allows a proposer's call without approval, and its meaning in words."""
 
     grant: dict[str, Any]
     meaning: str
 
 
 def always_allow(proposal: Envelope) -> AlwaysAllow | None:
-    """Return how to allow a proposed tool call for good; None where that would allow more than such calls.
+    """Return the grant that always allows a proposed tool call; None if it would allow more.
 
-    That is so for calls of any participant or of the proposer itself, and for names that are patterns.
+    It would for calls to any participant or to the proposer itself, and for names that are patterns.
     """
     tool, to = CallSubject.read(proposal.body).tool, proposal.addressees
     sender = proposal.sender
@@ -143,7 +144,7 @@ def always_allow(proposal: Envelope) -> AlwaysAllow | None:
 
 
 def allowed_calls(participant: str, patterns: object) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls that a participant may make without asking, in words, with the pattern of each."""
+    """Return the calls that a participant may make without approval: words and pattern of each."""
     found: list[tuple[str, dict[str, Any]]] = []
     for pattern in patterns if isinstance(patterns, list | tuple) else ():
         if isinstance(pattern, Mapping) and not may_approve(pattern):

@@ -1,4 +1,4 @@
-"""[pure] Texts and names of others, written into another language: they stay text, whatever they contain.
+"""[pure] Quotes texts and names of others for another language, so that they stay text whatever they contain.
 
 Owns one function for each language: a terminal, plain text with several authors, Markdown, a shell. Each is safe by
 construction, not by a list of known attacks. HTML has `html.escape`, and JSON has `json.dumps`. Does not shorten texts.
@@ -32,12 +32,12 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str, margin: str = "  ") -> str:
-    """Return plain text with `margin` before its further lines, so that none looks like another entry."""
+    """Indent all lines after the first with `margin`, so that none looks like another entry."""
     return f"\n{margin}".join(clean(line.expandtabs(4)) for line in text.splitlines())
 
 
 def markdown_line(text: str) -> str:
-    """Return a text as one line of Markdown, such as a heading, that shows exactly this text."""
+    """Return a text as one line of Markdown, such as a heading, that renders as exactly this text."""
     escaped = _MARKDOWN.sub(r"\\\g<0>", one_line(text))
     return _MARKDOWN_START.sub(r"\1\\", escaped)
 
@@ -51,7 +51,7 @@ def markdown_block(text: str, language: str = "") -> str:
 def mew_command(command: str, *names: str) -> str:
     """Return a `mew` command for people to copy into a shell: `mew approve 3f2a9c1b`.
 
-    `command` may have several words. Names are arguments, whatever they contain; invisible characters are marked.
+    `command` may have several words. Quotes names as arguments, and marks invisible characters.
     """
     separator = ["--"] if any(one.startswith("-") for one in names) else []
     return visible(f"mew {command} {shlex.join([*separator, *names])}")

@@ -1,6 +1,6 @@
 """[pure] Read receipts as text: one line, and the story of a message.
 
-The words for forms are in `mew_board.shared_words`. What a receipt says is `mew_protocol.payloads.read_receipts`.
+The words for forms are in `mew_board.shared_words`. `mew_protocol.payloads.read_receipts` defines receipts.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def line(receipt: ReadReceipt) -> str:
 
 
 def steps(receipt: ReadReceipt) -> list[tuple[str | None, str]]:
-    """Return each step in the life of a message at one participant as its time and words, oldest first."""
+    """Return the steps of a message at one participant, each with time and words, oldest first."""
     found = []
     for step in receipt.history:
         call = f" {step.call}" if step.call is not None else ""

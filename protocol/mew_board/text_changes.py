@@ -1,7 +1,7 @@
-"""[pure] The changes that a proposed call would make, line by line: hunks with context, as `diff -u` writes them.
+"""[pure] The changes of a proposed call, line by line: hunks with context, as in `diff -u`.
 
-Recognises the arguments with the text before and after, and divides it into lines. Every surface that offers an
-approval shows these rows. Python's difflib finds them; very many lines are shown as replaced, to bound the time.
+Recognises the arguments with old and new text, and splits them into lines. Every surface that offers an approval shows
+these rows. Uses Python's difflib; shows very many lines as replaced, to limit the time.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ _MOST_CHANGES: Final = 200
 
 
 def changes_in(arguments: object) -> dict[str, TextChange]:
-    """Return the changes in the arguments of a call by their place: empty for the arguments, `edits/0` in a list."""
+    """Return the changes in a call's arguments by place: empty for the arguments, `edits/0` in a list."""
     room = _MOST_IN_A_CALL
     found: dict[str, TextChange] = {}
     for place, record in _records(arguments):
@@ -54,7 +54,7 @@ def changes_in(arguments: object) -> dict[str, TextChange]:
 
 
 def keys_of(record: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the names of the text before and after in a record; None without both."""
+    """Return the keys of the old and the new text in a record; None without both."""
     return next((pair for pair in PAIRS if all(isinstance(record.get(key), str) for key in pair)), None)
 
 
@@ -69,7 +69,7 @@ def _records(arguments: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines both texts begin and end with."""
+    """Return the number of common lines at the start and at the end of two texts."""
     most = min(len(before), len(after))
     start = next((at for at in range(most) if before[at] != after[at]), most)
     end = next((at for at in range(most - start) if before[-1 - at] != after[-1 - at]), most - start)
@@ -98,7 +98,7 @@ _Opcode = tuple[str, int, int, int, int]
 
 
 def _groups(a: list[str], b: list[str], context: tuple[int, int], *, is_compared: bool) -> Iterator[Sequence[_Opcode]]:
-    """Yield the hunks between two texts; `context` lines at the start and the end are the same."""
+    """Yield the hunks between two texts, each with `context` unchanged lines at both ends."""
     if a == b:
         return
     if not is_compared:

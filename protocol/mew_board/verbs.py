@@ -1,4 +1,4 @@
-"""[pure] The verbs that act on a participant: their kinds, and the payloads that typed words become.
+"""[pure] The commands about a participant: their kinds, and the payloads built from typed words.
 
 `verbs.json` holds them. The terminal reads it here; the dashboard reads the same file.
 """
@@ -15,7 +15,7 @@ VERBS: Final[Mapping[str, Mapping[str, Any]]] = json.loads(VERBS_FILE.read_text(
 
 
 def payload_of(verb: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Read the words that follow a verb and its participant, field by field. Raises `ValueError` that says why not."""
+    """Read the words after a verb and its participant, field by field. Raises `ValueError` with the reason."""
     rest, found = list(words), dict[str, Any]()
     fields = verb.get("fields", ())
     for field in fields:

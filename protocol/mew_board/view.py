@@ -1,8 +1,8 @@
 """[pure] The view model of the board: a participant in words and figures, for every surface.
 
-Table, full-screen application, line chat and demo render these views, and the dashboard the attributes that
-`board_json.ShownParticipant` names. Owns which words belong to which participant, how urgent it is, and the order of
-participants; `words` holds the wording, and each surface its layout.
+Table, full-screen application, line chat and demo render these views; the dashboard renders the attributes in
+`board_json.ShownParticipant`. Owns the choice of words, the urgency and the order of participants. `words` has the
+wording, and each surface has its layout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -41,10 +41,10 @@ SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, 
 
 @dataclass(frozen=True, slots=True)
 class ParticipantView:
-    """One participant at a time.
+    """One participant at one moment.
 
-    `ended` is how its program ended, `items` what needs a person about it, the most urgent first. `now` carries the
-    time zone to show; without it, texts have times in place of ages (`words.AGE_MARK`).
+    `ended` says how its program ended; `items` are its attention items, most urgent first. `now` has the time zone to
+    show; without it, texts contain times instead of ages (`words.AGE_MARK`).
     """
 
     entry: BoardEntry
@@ -106,12 +106,12 @@ class ParticipantView:
 
     @property
     def role(self) -> Role:
-        """Its kind: an agent has a context or is expected to report one; a tool has none."""
+        """Its kind: an agent has a context or should report one; a tool has none."""
         return "agent" if not self.is_quiet else "person" if self.is_person else "tool"
 
     @property
     def limit_word(self) -> str:
-        """How close to its limit it is, if its next turn compacts or it is nearly full; empty otherwise."""
+        """A word about its limit if its next turn compacts or it is nearly full; else empty."""
         if self.status is None:
             return ""
         is_next, is_full = words.compacts_next(self.status), words.is_nearly_full(self.status)
@@ -119,7 +119,7 @@ class ParticipantView:
 
     @property
     def fill_tone(self) -> Tone:
-        """How close its window is to its limit, whatever else it needs."""
+        """The tone of its fill alone, regardless of other needs."""
         severity = words.severity(self.status) or 0
         if severity >= 2:
             return "warning" if severity == 2 else "blocking"
@@ -129,7 +129,7 @@ class ParticipantView:
 
     @property
     def tone(self) -> Tone:
-        """How urgent it is. Trouble never looks calm."""
+        """Its urgency as a tone. Problems never look calm."""
         levels, is_connected = {one.level for one in self.items}, self.entry.connected
         fill: Tone = "away" if not is_connected else self.fill_tone if self.has_context else "none"
         for level in ("blocking", "warning"):
@@ -143,7 +143,7 @@ class ParticipantView:
 
     @property
     def order(self) -> str:
-        """The place among others, as a text to sort by: most urgent first, then fullest in tenths, then by name."""
+        """The sort key among participants: most urgent first, then fullest in tenths, then by name."""
         full = -1 if self.percent is None else min(self.percent, 999) // 10
         return f"{TONES.index(self.tone)}{int(self.is_quiet)}{99 - full:03} {self.entry.id}"
 
@@ -199,7 +199,7 @@ class ParticipantView:
 
     @property
     def searched(self) -> str:
-        """The text in which a search looks for it, in small letters."""
+        """The lower-case text that a search looks through."""
         return " ".join((self.name, self.word, self.model)).lower()
 
     @property
@@ -253,7 +253,7 @@ class ParticipantView:
 
     @property
     def reading(self) -> str:
-        """The figure with its basis, as in a history."""
+        """The figure with its basis, in the form of a history."""
         return words.reading(self.tokens, self.max_tokens, words.basis(self.status))
 
     @property
@@ -263,7 +263,7 @@ class ParticipantView:
 
     @property
     def last_percent(self) -> int | None:
-        """The fill at the last report, if the present one is unknown."""
+        """The last reported fill, if the current one is unknown."""
         return words.percent_of(words.last_tokens(self.status), self.max_tokens)
 
     @property
@@ -273,7 +273,7 @@ class ParticipantView:
 
     @property
     def drawn_share(self) -> str:
-        """The fill that a gauge draws: the present one, or the last one with `?`; empty if neither is known."""
+        """The fill for a gauge: the current one, or the last one with `?`; empty if unknown."""
         if self.last_percent is not None:
             return f"{self.last_percent}%?"
         return "" if self.percent is None else self.share
@@ -290,7 +290,7 @@ class ParticipantView:
 
     @property
     def source(self) -> str:
-        """How the figure is known."""
+        """The basis of the figure."""
         return words.source(self.status)
 
     @property
@@ -300,17 +300,17 @@ class ParticipantView:
 
     @property
     def known(self) -> str:
-        """How the figure is known, with the reason if there is none."""
+        """The basis of the figure, or the reason why there is none."""
         return self.source if self.percent is not None else f"{self.source}: {self.reason}"
 
     @property
     def old(self) -> str:
-        """The age of an old figure; empty for one of the last turn."""
+        """The age of an old figure; empty for a figure of the last turn."""
         return words.old_figure(self.entry, self.now)
 
     @property
     def origin(self) -> str:
-        """How the figure is known, with its age, or with the last reported figure."""
+        """The basis of the figure, with its age or the last reported figure."""
         if self.percent is None or self.status is None:
             return self.known
         report, at = self.report, self.entry.received_at
@@ -327,7 +327,7 @@ class ParticipantView:
 
     @property
     def due(self) -> str:
-        """When it compacts by itself, or is full; empty if that is not known."""
+        """When it compacts on its own or is full; empty if unknown."""
         report = report_of(self.status)
         limit = "" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"
         place = f" (at {limit})" if limit else ""
@@ -355,7 +355,7 @@ class ParticipantView:
 
     @property
     def unread(self) -> str:
-        """The number of messages that no prompt has held, and for how long the oldest waits; empty without any."""
+        """The number of unread messages, and how long the oldest has waited; empty without any."""
         return words.unread(self.entry, self.now)
 
     @property
@@ -378,7 +378,7 @@ class ParticipantView:
 
     @property
     def savings(self) -> tuple[str, ...]:
-        """The three changes that would save most tokens."""
+        """The three changes that would save the most tokens."""
         found = report_of(self.status).suggestions or ()
         return tuple(map(words.saving, sorted(found, key=lambda one: -one.tokens_saved)[:3]))
 
@@ -408,7 +408,7 @@ class ParticipantView:
 
     @property
     def progress(self) -> ShownProgress | None:
-        """How far a long piece of its work is."""
+        """The progress of a long task."""
         work = report_of(self.status).progress
         if work is None:
             return None
@@ -441,7 +441,7 @@ class ParticipantView:
         return f"{shown}{f'  ({more})' if more else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as the gateway sends it, with its basis in the word that other surfaces show."""
+        """Return the entry in the gateway's form, with the basis word of the other surfaces."""
         entry = self.entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {**entry, "basis": words.basis(self.status)}
 
@@ -461,9 +461,9 @@ def views_of(
     ended: Mapping[str, str] | None = None,
     items: Iterable[AttentionItem] = (),
 ) -> list[ParticipantView]:
-    """Return the view of each participant, in their order.
+    """Return the view of each participant, in order.
 
-    `agents` have a context even before they report it; `people` are persons.
+    `agents` count as agents even before their first report; `people` are the persons.
     """
     ended, needs = ended or {}, items_of(items)
     views = [
@@ -474,7 +474,7 @@ def views_of(
 
 
 def items_of(items: Iterable[AttentionItem]) -> dict[str, tuple[AttentionItem, ...]]:
-    """Return the attention items of each participant; those in a group count, the group itself does not."""
+    """Return the attention items of each participant, with the members of groups instead of the groups."""
     found: dict[str, list[AttentionItem]] = {}
     for one in (inner for group in items for inner in (group.items or (group,))):
         if one.participant is not None:

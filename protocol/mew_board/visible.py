@@ -1,7 +1,7 @@
-"""[pure] Foreign text for a person to check: marks invisible characters and look-alikes.
+"""[pure] Prepares foreign text for a person's check: marks invisible characters and look-alikes.
 
-Decides which characters are marked, and marks cuts. Used where a person decides about a text, so nothing is removed and
-nothing is left out silently. The dashboard does the same with `visible.js`, and reads the same `look_alikes.json`.
+Chooses the marked characters, and marks cuts. Removes nothing, and omits nothing silently, because a person decides
+about the text. The dashboard does the same with `visible.js`, and reads the same `look_alikes.json`.
 """
 
 import json
@@ -43,8 +43,8 @@ _ALIKE_SIGNS: Final = frozenset(_LOOK_ALIKES["signs"])
 def visible(text: str, *, lines: bool = False) -> str:
     """Return a text with invisible characters, direction marks and unusual spaces as `<U+202E>`.
 
-    A character that looks like another one has its number behind it: `а<U+0430>dmin`. The last space of a line is
-    marked, and of many spaces the number is given. With `lines`, line feeds stay as they are.
+    A look-alike is followed by its code: `а<U+0430>dmin`. Marks the last space of a line, and replaces many spaces with
+    their number. With `lines`, keeps line feeds.
     """
     if text.isascii() and text.isprintable() and "  " not in text and not text.endswith(" "):
         return text
@@ -53,7 +53,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def _counted(text: str) -> str:
-    """Return a text with the number of spaces in place of very many."""
+    """Replace very many spaces in a text with their number."""
     if "  " not in text:
         return text
     pieces: list[str] = []
@@ -67,7 +67,9 @@ def _counted(text: str) -> str:
 
 
 def _words(text: str, *, lines: bool) -> Iterator[str]:
-    """Yield a text in pieces: characters of words together, since their company says whether one is misleading."""
+    """Yield a text in pieces, with words whole, because the other characters of a word show whether one is
+    misleading.
+    """
     if text.isascii() and text.isprintable():
         yield text
         return
@@ -86,7 +88,7 @@ def _words(text: str, *, lines: bool) -> Iterator[str]:
 
 
 def _word(characters: list[str]) -> str:
-    """Return a word with numbers in place of misleading letters and of marks without a letter."""
+    """Add codes to misleading letters, and to marks without a letter, in a word."""
     text = "".join(characters)
     if text.isascii():
         return text
@@ -123,7 +125,7 @@ def _is_latin(one: str) -> bool:
 
 @cache
 def is_misleading(one: str) -> bool:
-    """Return True for a character that looks like an ASCII one wherever it stands, such as a minus sign."""
+    """Return True for a character that looks like an ASCII one in any context, such as a minus sign."""
     if one.isascii():
         return False
     usual = [part for part in unicodedata.decomposition(one).split() if not part.startswith("<")]
@@ -131,7 +133,7 @@ def is_misleading(one: str) -> bool:
 
 
 def is_invisible(character: str) -> bool:
-    """Return True if a character cannot be seen, looks like a space, or changes how others are shown."""
+    """Return True if a character cannot be seen, looks like a space, or changes the display of others."""
     return character in _BLANK or unicodedata.category(character) in _INVISIBLE
 
 
@@ -146,7 +148,7 @@ def short_line(text: str, most: int) -> str:
 
 
 def shortened(text: str, most: int, where: str = "") -> str:
-    """Return the first `most` characters of a text, and how many are left out; `where` says how to see them all."""
+    """Return the first `most` characters of a text, and the number of omitted ones; `where` says how to see all."""
     left = len(text) - most
     if left <= 0:
         return text

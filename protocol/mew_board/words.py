@@ -1,8 +1,8 @@
 """[pure] Words and figures for a participant's context report.
 
-Owns the wording only: no layout, no colour codes, no clock. An unknown figure is `?`; a figure that is neither reported
-nor counted exactly carries a `~`. Ages are relative to `now`; without it, a text contains times for its reader to turn
-into ages, each between two `AGE_MARK`.
+Owns only the wording: no layout, no colour codes, no clock. An unknown figure is `?`; `~` marks figures neither
+reported nor counted exactly. Ages are relative to `now`; without it, texts contain times, each between two `AGE_MARK`,
+from which readers compute ages.
 """
 
 import json
@@ -87,7 +87,7 @@ def is_quiet(status: Status | None) -> bool:
 def compaction(done: CompactDone, target_tokens: int | None = None, size: str = "?") -> str:
     """Format the answer to a compaction request: `freed 63,630 tokens, 12 messages`, or why it was skipped.
 
-    `target_tokens` were requested; `size` is that of the context, for an answer that does not tell it.
+    `target_tokens` is the requested size; `size` is the context's size, for answers without one.
     """
     if done.skipped:
         reason = done.reason or "no reason given"
@@ -102,14 +102,14 @@ def compaction(done: CompactDone, target_tokens: int | None = None, size: str = 
 
 
 def compaction_answer(done: CompactDone) -> str:
-    """Format the answer to a compaction request with the size after it, for those that wait for no status."""
+    """Format the answer to a compaction request with the size after it, for callers that wait for no status."""
     if done.skipped or done.tokens_after is None:
         return compaction(done)
     return f"{compaction(done)}; now {size_after(done.tokens_after, figure(done.max_tokens), basis_after(done.basis))}"
 
 
 def basis_after(freed_basis: str | None) -> str:
-    """Return how the size after a change is known. Exactly freed tokens leave a size that no call has reported yet."""
+    """Return the basis of the size after a change. After exactly freed tokens it is still unreported."""
     return freed_basis if freed_basis in ("reported", "server_counted") else "projected"
 
 
@@ -162,7 +162,7 @@ def state(status: str) -> str:
 
 
 def ago(at: str | None, now: datetime | None) -> str | None:
-    """Format the age of a time of the wire; None if it cannot be read."""
+    """Format the age of a wire time; None if unreadable."""
     then = parse_time(at)
     if then is None:
         return None
@@ -171,13 +171,13 @@ def ago(at: str | None, now: datetime | None) -> str | None:
 
 
 def with_age(text: str, at: str | None, now: datetime | None, joint: str = " ") -> str:
-    """Append the age of a time of the wire to a text; return the text alone if the time cannot be read."""
+    """Append the age of a wire time to a text; return only the text if the time is unreadable."""
     age = ago(at, now)
     return f"{text}{joint}{age}" if age else text
 
 
 def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:
-    """Format a time of the wire in the zone of `now`, with its date unless it is today; `?` if it is unreadable."""
+    """Format a wire time in the zone of `now`, with its date unless it is today; `?` if unreadable."""
     then = parse_time(at)
     if then is None:
         return "?"
@@ -207,7 +207,7 @@ def tokens(status: Status | None) -> str:
 
 
 def reading(number: int | None, max_tokens: int | None, known_by: str) -> str:
-    """Format a figure with its basis, as a history shows it: `~98,412 of 128,000 (projected)`; `unknown` if absent."""
+    """Format a figure with its basis, for a history: `~98,412 of 128,000 (projected)`; `unknown` if absent."""
     if number is None:
         return "unknown"
     size = "" if max_tokens is None else f" of {max_tokens:,}"
@@ -229,7 +229,9 @@ def compacts_next(status: Status) -> bool:
 
 
 def is_nearly_full(status: Status) -> bool:
-    """Return True if it does not compact by itself and is nearly full: by its level, else nine tenths of its window."""
+    """Return True if it never compacts on its own and is nearly full: by its level, else above nine tenths of its
+    window.
+    """
     if report_of(status).compact_at_tokens is not None:
         return False
     level, used, size = severity(status), status.tokens, status.max_tokens
@@ -239,7 +241,7 @@ def is_nearly_full(status: Status) -> bool:
 
 
 def pattern(status: Status | None) -> Pattern:
-    """Return how a gauge is drawn: by how its figure is known."""
+    """Return a gauge's pattern, by the basis of its figure."""
     known = basis(status)
     if known == "unknown":
         return "dotted" if last_tokens(status) is None else "past"
@@ -258,9 +260,9 @@ def fill(tokens: int | None, max_tokens: int | None, *, is_estimate: bool) -> st
 
 
 def last_tokens(status: Status | None) -> int | None:
-    """Return the tokens of the last report if the present figure is unknown, for instance after a restart.
+    """Return the last reported tokens if the current figure is unknown, for instance after a restart.
 
-    Return None after a clear: the context is empty then.
+    Return None after a clear, when the context is empty.
     """
     report = None if status is None or status.tokens is not None else status.context
     if report is None or report.last_reported is None or report.reason == "cleared":
@@ -269,13 +271,13 @@ def last_tokens(status: Status | None) -> int | None:
 
 
 def old_figure(entry: BoardEntry, now: datetime | None) -> str:
-    """Say that a figure is old, and how old; empty for one of the last turn."""
+    """Describe the age of an old figure; empty for a figure of the last turn."""
     age = ago(entry.figure_at or entry.received_at, now)
     return "" if entry.outdated is None else figures.old_figure(entry.outdated, age and age.removesuffix(" ago"))
 
 
 def reason(status: Status | None, now: datetime | None) -> str:
-    """Return the reason for a missing figure, with the last reported one and its age."""
+    """Return the reason for a missing figure, with the last reported figure and its age."""
     report = status.context if status else None
     why = why_unknown(report)
     if report is None or report.last_reported is None:
@@ -301,9 +303,9 @@ def share_of(part: int, total: int) -> str:
 
 
 def compacts_in(entry: BoardEntry) -> str:
-    """Turns and time until the next compaction, or until the window of an agent that never compacts is full.
+    """Format the turns and time until the next compaction, or until a window without compactions is full.
 
-    They are projected from recent turns and from the last hour.
+    Projected from recent turns and the last hour.
     """
     status, report = entry.status, report_of(entry.status)
     if status is not None and status.status == "compacting":
@@ -346,7 +348,7 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
 
 
 def _state_remark(status: Status, *, is_connected: bool) -> str:
-    """Return the state of an agent; empty if it is over, or shown elsewhere."""
+    """Return the state of an agent; empty if it has ended or is shown elsewhere."""
     report, doing = report_of(status), state(status.status or "")
     # A program that sends no status when it joins again keeps its last one.
     is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")
@@ -384,9 +386,9 @@ def approvals(status: Status | None) -> tuple[Waiting, ...]:
 
 
 def approval(wait: Waiting) -> str:
-    """Return a wait for an approval as its participant reports it: `approval of write on files {"path": "a"}`.
+    """Format a wait for an approval, as reported by its participant: `approval of write on files {"path": "a"}`.
 
-    The proposal itself may say something else: a person decides by that.
+    The proposal itself may differ, and people decide on that.
     """
     given = wait.arguments or {}
     if wait.tool == COMPACT_CONTEXT:
@@ -396,9 +398,9 @@ def approval(wait: Waiting) -> str:
 
 
 def unread(entry: BoardEntry, now: datetime | None) -> str:
-    """Return how many messages no prompt has held, and since when: `3, 9 min ago`. Empty without any.
+    """Format the number of unread messages and the oldest one's age: `3, 9 min ago`. Empty without any.
 
-    Those that wait at the gateway count too; `3+` if there may be more of these than it knows.
+    Includes messages waiting at the gateway; `3+` if it may not know all.
     """
     found = entry.unread
     if found is None or not found.messages:

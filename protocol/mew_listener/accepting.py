@@ -1,7 +1,7 @@
-"""Accepts the connections of a listening socket without using up the file descriptors of the process.
+"""Accepts the connections of a listening socket without exhausting the process's file descriptors.
 
-When few descriptors are left, the client with most closable connections loses the oldest one (`make_room`). A new
-connection is refused only if there is none. Does not know protocols.
+When few descriptors are left, the client with the most closable connections loses its oldest (`make_room`). New
+connections are refused only if no connection can be closed. Does not know protocols.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Acceptor:
     ) -> None:
         """`make_room` closes a connection that has not joined; it returns False if there is none.
 
-        `connections` returns how many are open.
+        `connections` returns the number of open connections.
         """
         self._listener = listener
         self._make_protocol = make_protocol
@@ -45,7 +45,7 @@ class Acceptor:
         self._scope = anyio.CancelScope()
 
     def stop_soon(self) -> None:
-        """Accept nothing more. The open connections continue."""
+        """Stop accepting connections. The open ones continue."""
         self._scope.cancel()
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Acceptor:
             self._listener.close()
 
     async def _accept(self) -> socket.socket | None:
-        """Return the next connection. None if there is none to serve; the caller then lets others have a turn."""
+        """Return the next connection; None if there is none to serve, and the caller should yield to other tasks."""
         try:
             connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""[pure] Collections with a limit: the newest entries, a fair part for each owner, cached texts.
+"""[pure] Collections with a limit: the newest entries, fair shares per owner, cached texts.
 
-Owns the rule for limits that senders share: an owner loses its own oldest entry first, and above the common limit the
-owner with the most loses one. So no owner can push out the entries of one that has fewer.
+Owns the rule for shared limits: an owner above its own limit loses its oldest entry, and above the common limit, the
+owner with the most loses one. So no owner can evict the entries of an owner with fewer.
 """
 
 from collections import OrderedDict
@@ -15,10 +15,10 @@ T = TypeVar("T", str, bytes)
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """Keeps the `limit` entries that were set last; setting an entry again makes it the newest.
+    """Keeps the `limit` entries set last; setting an entry again makes it the newest.
 
-    A plain dict whose first key is deleted again and again gets slow: each search for the first key passes over all
-    places that deleted keys have left.
+    A plain dict gets slow if its first key is deleted repeatedly, because each search for the first key passes all
+    deleted places.
     """
 
     def __init__(self, limit: int) -> None:
@@ -33,10 +33,10 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 def cached_by_text(limit: int) -> Callable[[Callable[[T], V]], Callable[[T], V]]:
-    """Cache the results of a function of one text, for texts of at most so many characters (or bytes) together.
+    """Cache the results of a function of one text, for texts with at most `limit` characters (or bytes) in total.
 
-    `functools.lru_cache` counts entries, and a text of others can have any length. A text that is longer than the limit
-    is not cached, and evicts no other.
+    `functools.lru_cache` only counts entries, but foreign texts can have any length. A text longer than the limit is
+    not cached, and evicts no other.
     """
 
     def decorate(function: Callable[[T], V]) -> Callable[[T], V]:
@@ -94,7 +94,7 @@ class Shares(Generic[K]):
         return next(iter(self._keys.get(owner, ())), None)
 
     def add(self, key: K, owner: Hashable, weight: int = 1) -> None:
-        """Add a key as the newest; one that is known changes its place, owner and weight."""
+        """Add a key as the newest; a known key changes its place, owner and weight."""
         if key in self._owners:
             self.discard(key)
         self._owners[key] = owner, weight
@@ -116,7 +116,7 @@ class Shares(Generic[K]):
             del self._keys[owner], self._weights[owner]
 
     def reweigh(self, key: K, weight: int) -> None:
-        """Change the weight of a key that is known; it keeps its place."""
+        """Change the weight of a known key; it keeps its place."""
         owner, before = self._owners[key]
         self._owners[key] = owner, weight
         self._keys[owner][key] = weight
@@ -128,7 +128,7 @@ class Shares(Generic[K]):
         return max(self._weights, key=lambda owner: self._weights[owner], default=None)
 
     def weight_of(self, owner: Hashable) -> int:
-        """Return the weight of the keys of an owner."""
+        """Return the total weight of an owner's keys."""
         return self._weights.get(owner, 0)
 
     def clear(self) -> None:
@@ -142,8 +142,8 @@ class Shares(Generic[K]):
         """Return the key to remove; None if no limit is exceeded. Call it after each `add` until it returns None.
 
         `own_limit` is the number of keys of one owner: above it, the owner that added last loses its oldest. `limit` is
-        the weight of all keys: above it, the owner with the greatest weight does; of equal ones, the one that added
-        last, else the last by name. Takes time in proportion to the number of owners.
+        the total weight of all keys: above it, the owner with the greatest weight loses its oldest; among equals, the
+        one that added last, else the last by name. Takes time linear in the number of owners.
         """
         newest = self._newest
         if own_limit is not None and self.count(newest) > own_limit:
@@ -159,15 +159,15 @@ WEIGHT_BYTES = 64 * 1024
 
 
 def weight_of(size: int) -> int:
-    """Return how much an entry of so many bytes or characters counts for the limit of a `FairDict`."""
+    """Return the weight of an entry of this size (in bytes or characters) in a `FairDict`."""
     return 1 + size // WEIGHT_BYTES
 
 
 class FairDict(MutableMapping[K, V]):
-    """Keeps entries of at most `limit` together, in the order in which they were set last.
+    """Keeps entries with a total weight of at most `limit`, in the order of their last setting.
 
-    `Shares.surplus` chooses the loser. `owner` returns the owner of an entry, `weight` how much it counts for `limit`
-    (default: 1). `own_limit` is the number of entries of one owner.
+    `Shares.surplus` chooses the entries to remove. `owner` returns an entry's owner, `weight` its weight (default: 1).
+    `own_limit` is the number of entries of one owner.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""[pure] Bounds on connections that have not authenticated, and on unfinished requests of clients that have.
+"""[pure] Limits on unauthenticated connections, and on unfinished requests of authenticated clients.
 
-Decides which of these connections is refused or closed when there are too many, or when they hold too many bytes.
-Counts every connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Does not know
-sockets; a connection is closed through its `evict`.
+Decides which of these connections to refuse or close if they are too many or buffer too many bytes. Counts each
+connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Closes connections through
+their `evict`.
 """
 
 import logging
@@ -25,12 +25,12 @@ class UnjoinedPeer(Protocol):
     """A connection that has not joined."""
 
     def evict(self) -> bool:
-        """Close the connection at once. Returns False if its client has authenticated: then it stays."""
+        """Close the connection at once. Returns False if its client has authenticated, so that it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnjoinedLimits:
-    """Limits of unjoined connections. A further one replaces the oldest of the address with the most."""
+    """Limits of unjoined connections. Above them, a new one replaces the oldest of the address with the most."""
 
     connections: int = 1024
     per_address: int = 512
@@ -40,13 +40,13 @@ class UnjoinedLimits:
 class UnjoinedConnections:
     """All connections of a gateway that have not joined, by address, oldest first.
 
-    A connection above the limit of its address replaces the oldest one of that address. If there are too many in all,
-    the address that costs most loses its oldest connection, so a flood from a few addresses does not keep others out.
-    The unfinished requests of authenticated clients are bounded in the same way, by client in place of address.
+    A connection above the limit of its address replaces the oldest one of that address. Above the total limit, the
+    costliest address loses its oldest connection, so a flood from a few addresses does not exclude others. Unfinished
+    requests of authenticated clients are limited in the same way, by client instead of address.
     """
 
     def __init__(self, limits: UnjoinedLimits, excess: str = "too many connections have not joined") -> None:
-        """`excess` says in the log why one is closed."""
+        """`excess` is the reason that the log gives for a closed connection."""
         self._limits, self._excess = limits, excess
         self._max_connections = min(limits.connections, max(1, limits.total_bytes // CONNECTION_BYTES))
         self._peers: Shares[UnjoinedPeer] = Shares()
@@ -60,7 +60,7 @@ class UnjoinedConnections:
         return self._peers.weight_of(self._peers.heaviest())
 
     def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
-        """Count a new connection. `is_shared`: the address is a proxy's, so many clients may come from it."""
+        """Count a new connection. `is_shared`: the address is a proxy's, which many clients may share."""
         if peer in self._peers:
             return
         if self._peers.count(address) >= self._limits.per_address and not is_shared:
@@ -70,7 +70,7 @@ class UnjoinedConnections:
         self._peers.add(peer, address, CONNECTION_BYTES)
 
     def hold(self, peer: UnjoinedPeer, size: int) -> None:
-        """Set the number of bytes that a connection holds, without its own cost. It may not be counted any more."""
+        """Set the buffered bytes of a connection, without its own cost. Ignores connections that no longer count."""
         if peer in self._peers:
             self._peers.reweigh(peer, CONNECTION_BYTES + size)
             while self._peers.weight > self._limits.total_bytes and self.evict_one():
@@ -81,14 +81,14 @@ class UnjoinedConnections:
         self._peers.discard(peer)
 
     def evict_one(self) -> bool:
-        """Close the oldest connection of the address that costs most. Returns False if there is no connection."""
+        """Close the oldest connection of the costliest address. Returns False if there is no connection."""
         while (address := self._peers.heaviest()) is not None:
             if self._evict(address, self._excess):
                 return True
         return False
 
     def _evict(self, address: Hashable, cause: str) -> bool:
-        """Close the oldest connection of an address that has not authenticated."""
+        """Close the oldest unauthenticated connection of an address."""
         while (peer := self._peers.oldest(address)) is not None:
             self.leave(peer)
             if peer.evict():

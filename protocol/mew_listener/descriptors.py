@@ -1,6 +1,6 @@
 """File descriptors: how many the process may open, and how many of them connections may use.
 
-Owns the reserve that connections leave for everything else, such as logs, databases and files of tokens.
+Owns the reserve for everything except connections, such as logs, databases and token files.
 """
 
 import errno
@@ -44,10 +44,10 @@ def raise_limit() -> None:
 
 
 class DescriptorBudget:
-    """True if the process may have one more connection."""
+    """Decides whether the process may have one more connection."""
 
     def __init__(self, connections: Callable[[], int]) -> None:
-        """`connections` returns how many the server has, so that they are known without counting all descriptors."""
+        """`connections` returns the server's number of connections, which saves counting all descriptors."""
         self._connections = connections
         self._others = 0
         """How many descriptors are used for anything else."""
@@ -67,7 +67,7 @@ class DescriptorBudget:
 
 
 def _connection_limit() -> int | None:
-    """Return how many descriptors may be in use before a connection is one too many; None where there is no limit."""
+    """Return how many descriptors may be in use before connections are refused; None without a limit."""
     if sys.platform == "win32":
         return None
     import resource

@@ -1,8 +1,8 @@
 """Returns freed memory to the system, for programs that run for a long time.
 
-The C library keeps what was freed between blocks that are still in use, and a process that reads texts of all sizes
-keeps many times what it uses: 92 MiB for 21 MiB in use after two minutes of `make fuzz`. `malloc_trim` returns such
-pages, as its manual page describes. Other C libraries return them by themselves, or have no such function.
+The C library keeps freed memory between used blocks, and a process that reads texts of all sizes keeps many times the
+memory that it uses: 92 MiB for 21 MiB in use after two minutes of `make fuzz`. `malloc_trim` returns such pages, as its
+manual page describes. Other C libraries do this themselves, or have no such function.
 """
 
 import asyncio

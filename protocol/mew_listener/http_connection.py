@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: reads requests, runs the ASGI application, writes responses.
 
-Owns the limits of each phase of a connection, and what a client gets that breaks one. h11 owns the syntax of HTTP. A
-client that breaks its rules gets a short answer and no line in the log beyond those of `log_budget`.
+Owns the limits of each phase of a connection, and the answers to clients that exceed them. h11 owns the syntax of HTTP.
+Invalid requests get a short answer, and log lines only within `log_budget`.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ Message = MutableMapping[str, Any]
 
 
 def authenticate(scope: MutableMapping[str, Any], client: str) -> None:
-    """Note that the client of a request has shown a valid token, so it is no stranger. `client` names it."""
+    """Mark the client of a request as authenticated, under the name `client`."""
     scope.setdefault("state", {})[AUTHENTICATED] = True
     if (note := scope.get("extensions", {}).get(_NOTE_CLIENT)) is not None:
         note(client)
 
 
 def admit(scope: MutableMapping[str, Any], client: str) -> None:
-    """Note that the client of a request has shown a valid token: it is no stranger, and may take any time."""
+    """Mark the client of a request as authenticated, and lift its time limit."""
     scope.setdefault("state", {})[STREAMING] = True
     authenticate(scope, client)
 
@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _read_event(self) -> bool:
-        """Handle the next part of a request. Returns False if there is none, or if it has to wait."""
+        """Handle the next part of a request. Returns False if there is none or it must wait."""
         try:
             event = self._h11.next_event()
         except h11.RemoteProtocolError as error:
@@ -264,7 +264,7 @@ class HttpConnection(asyncio.Protocol):
         return named.get(b"upgrade") == b"websocket" and b"upgrade" in tokens
 
     def _become_websocket(self, event: h11.Request, headers: Headers) -> None:
-        """Hand the connection over to the protocol of WebSocket, or refuse the handshake."""
+        """Hand the connection over to the WebSocket protocol, or refuse the handshake."""
         options = self.options.websocket
         assert options is not None
         problem, _ = self.guard.examine(self.client[0] if self.client else "", headers)
@@ -292,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
             connection.data_received(rest)
 
     def pause_reading(self) -> None:
-        """Read nothing more until `resume_reading`."""
+        """Stop reading until `resume_reading`."""
         if not self._is_read_paused and not self.transport.is_closing():
             self._is_read_paused = True
             if not self._has_unread:
@@ -339,14 +339,14 @@ class HttpConnection(asyncio.Protocol):
             self._read_events()  # a client may send several requests at once
 
     def fail(self) -> None:
-        """Close the connection after an application that failed, or ended in the middle of its response."""
+        """Close the connection after the application failed or ended its response early."""
         self._exchange = None
         self.transport.abort()
 
     # Limits
 
     def _hold(self) -> None:
-        """Count the bytes that the connection holds as a stranger's."""
+        """Count the buffered bytes of an unauthenticated connection."""
         exchange = self._exchange
         held = TLS_BYTES if self.scheme == "https" else 0
         held += self._header_bytes
@@ -357,7 +357,7 @@ class HttpConnection(asyncio.Protocol):
             self.connections.unfinished.hold(self, exchange.held_bytes)
 
     def _note_client(self, client: str) -> None:
-        """Count the connection for an authenticated client, and no longer as a stranger's, until the body has ended."""
+        """Count the connection for its authenticated client until the body has ended."""
         if self._exchange is not None and self._exchange.more_body:
             self.connections.unjoined.leave(self)
             self.connections.unfinished.enter(self, client)
@@ -378,7 +378,7 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer in the application's place if it has not begun to, and close the connection."""
+        """Send an error unless the application has started its response, and close the connection."""
         exchange, self._exchange = self._exchange, None
         self._is_refused = True
         if exchange is not None:
@@ -456,7 +456,7 @@ class HttpExchange:
 
     @property
     def held_bytes(self) -> int:
-        """How much of the body is in memory: all that arrived, if the application collects or copies it."""
+        """The bytes of the body in memory; if the application collects or copies it, all that arrived."""
         options = self._connection.options
         is_kept = options.body_bytes is not None or self.body_bytes <= options.copied_bytes
         return self.body_bytes if is_kept else len(self._body)
@@ -498,7 +498,7 @@ class HttpExchange:
         self._changed.set()
 
     def disconnect(self) -> None:
-        """Tell the application that the client is gone."""
+        """Notify the application that the client has disconnected."""
         self._is_disconnected = True
         self._changed.set()
 

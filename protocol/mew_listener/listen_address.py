@@ -1,4 +1,4 @@
-"""[pure] The address of a listener, as clients of this machine write it."""
+"""[pure] The address of a listener, in the form for clients on this machine."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,13 +7,13 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noq
 
 
 def in_url(host: str) -> str:
-    """Return a host as it is written in a URL: an IPv6 address in brackets."""
+    """Return a host in the form of a URL, with an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a server listens. `name` is the host to connect to if its certificate is for another name."""
+    """Where a server listens. `name` is the host to connect to if the certificate has another name."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""The options of one server. The limits of a connection's phases are in `http_connection`."""
+"""The options of one server. `http_connection` has the limits of a connection's phases."""
 
 import ssl
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""Bounds the log, so that a flood of bad input or of failures cannot fill a disk.
+"""Limits the log, so that a flood of bad input or failures cannot fill the disk.
 
-Owns the bounds only. Lines count as one kind if they have the same template, whatever address or name they mention.
+Lines with the same template are one kind, whatever their addresses and names.
 """
 
 import logging
@@ -44,9 +44,9 @@ class _Kind:
 
 
 class LogBudget(logging.Filter):
-    """Passes `lines` different records of each kind in each window, and `all_lines` of all kinds.
+    """Passes at most `lines` different records of each kind per window, and `all_lines` in total.
 
-    The first record of a later window says how many of its kind were left out.
+    The first record of a later window states the number of omitted ones of its kind.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class LogBudget(logging.Filter):
         return True
 
     def _notes(self, kind: _Kind) -> str:
-        """Return how much was left out in earlier windows, if this is the first line of this one."""
+        """Return the number of lines omitted in earlier windows, for the first line of this window."""
         notes = ""
         if kind.left_out and not kind.logged:
             notes, kind.left_out = f" ({kind.left_out} more like this were left out)", 0
@@ -123,7 +123,7 @@ def _short(text: str) -> str:
 
 @contextmanager
 def bounded_logs(*names: str) -> Iterator[None]:
-    """Bound the lines of these loggers and of the HTTP server while the block runs."""
+    """Limit the lines of these loggers and of the HTTP server while the block runs."""
     budgets = {name: LogBudget(least_level=logging.WARNING) for name in names}
     budgets |= {name: LogBudget() for name in SERVER_LOGGERS}
     for name, budget in budgets.items():
@@ -137,7 +137,7 @@ def bounded_logs(*names: str) -> Iterator[None]:
 
 @contextmanager
 def survived(what: str, log: logging.Logger) -> Iterator[None]:
-    """Log an `OSError` of a task that runs again, in place of ending it. A repeated one is logged once a minute."""
+    """Log an `OSError` of a recurring task instead of ending it. A repeated error is logged once a minute."""
     try:
         yield
     except OSError as error:

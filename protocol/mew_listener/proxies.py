@@ -1,7 +1,7 @@
 """[pure] Find the client of a request that a reverse proxy forwards.
 
-Knows the trusted proxies, and reads `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. From any other address these
-headers have no effect, because every client can send them.
+Knows the trusted proxies, and reads `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. Headers from other addresses
+have no effect, because any client can send them.
 """
 
 import ipaddress
@@ -39,9 +39,9 @@ class TrustedProxies:
     def read(self, peer: str, headers: Headers) -> Forwarded | None:
         """Return the origin of a request of `peer` by its headers; None if `peer` is not trusted or names none.
 
-        The client is the last address that is not a trusted proxy: the client itself may have written those before it.
-        A proxy sets one of the two forms and passes the other on as the client sent it, so if they name two clients,
-        neither counts and the client is `peer`.
+        The client is the last address that is not a trusted proxy, because the client may have written earlier ones. A
+        proxy sets only one of the two forms and passes the client's other one on, so if they name two clients, neither
+        counts and the client is `peer`.
         """
         if not self.trusts(peer):
             return None
@@ -59,13 +59,13 @@ class TrustedProxies:
         )
 
     def _client_in_both(self, addresses: Sequence[str], elements: Iterable[Mapping[str, str]]) -> str | None:
-        """Return the client named by both forms, or by the only one present; else None."""
+        """Return the client named by both forms or by the only one present; else None."""
         written = [one["for"].strip('"') for one in elements if "for" in one]
         clients = {self._client(addresses), self._client(written)} - {None}
         return clients.pop() if len(clients) == 1 else None
 
     def _client(self, addresses: Sequence[str]) -> str | None:
-        """Return the last address that is not a proxy's; None if there is no address to go by."""
+        """Return the last address that is not a proxy's; None without a usable address."""
         client = None
         for written in reversed(addresses):
             parsed = _parsed(_without_port(written))

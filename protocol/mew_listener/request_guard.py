@@ -1,9 +1,8 @@
-"""Check the sender of each request first: refuse foreign hosts, and requests of other sites' pages.
+"""Checks the origin of each request: refuses foreign hosts and pages of other sites.
 
-Checks the `Host` and `Origin` headers. A page of another site may not use a server (`Origin`), and a name that an
-attacker points at this machine is not the server's name (`Host`, against DNS rebinding). Clients that are not browsers
-send no `Origin`. What a trusted proxy forwards replaces the client and scheme of the connection (`proxies`). Does not
-know tokens.
+Checks the `Host` and `Origin` headers. Pages of other sites may not use a server (`Origin`), and a name that an
+attacker points at this machine is not the server's (`Host`, against DNS rebinding). Clients other than browsers send no
+`Origin`. The headers of a trusted proxy replace the connection's client and scheme (`proxies`). Does not know tokens.
 """
 
 import ipaddress
@@ -34,7 +33,7 @@ DescribeError = Callable[[str, str], bytes]
 
 
 def describe_error(code: str, message: str) -> bytes:
-    """Return an error as clients of model servers read it."""
+    """Return an error in the form for clients of model servers."""
     return json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}}).encode()
 
 
@@ -51,7 +50,7 @@ ONLY_OWN = Allowed()
 
 @dataclass(frozen=True)
 class Advice:
-    """How a server is told to accept another host or origin."""
+    """The advice about accepting another host or origin."""
 
     host: str = "start the server with --allow NAME"
     origin: str = "start the server with --allow URL"
@@ -70,9 +69,10 @@ class RequestGuard:
         advice: Advice | None = None,
         describe_error: DescribeError = describe_error,
     ) -> None:
-        """`hosts` are further names, next to `localhost` and IP addresses; `origins` accepted foreign origins.
+        """`hosts` are names accepted in addition to `localhost` and IP addresses; `origins` are accepted foreign
+        origins.
 
-        The origin `*` accepts all of them.
+        The origin `*` accepts all.
         """
         self._app = app
         self._advice = advice or Advice()
@@ -99,7 +99,9 @@ class RequestGuard:
         await self._app(scope, receive, send)
 
     def examine(self, client: str, raw_headers: RawHeaders) -> tuple[str | None, Forwarded | None]:
-        """Return the reason to refuse a request, or None, and its origin by a trusted proxy. `client` is its IP."""
+        """Return the reason to refuse a request (or None), and its origin according to a trusted proxy. `client` is its
+        IP.
+        """
         headers = Headers(raw=list(raw_headers))
         hosts, origin = [headers.get("host", "")], headers.get("origin", "")
         forwarded = self._proxies.read(client, raw_headers)
@@ -113,7 +115,7 @@ class RequestGuard:
         return problem, forwarded
 
     def _problem(self, hosts: Sequence[str], origin: str) -> str | None:
-        """Return why a request for these hosts is refused. Clients that are not browsers may name neither."""
+        """Return why a request with these headers is refused. Clients other than browsers may send neither."""
         if not all(self._is_own(host) for host in hosts):
             return f"this host name is not the server's; {self._advice.host}"
         origin = origin.lower()

@@ -13,7 +13,7 @@ class ServerConnections:
     """The open connections of one server, and the limits that they share."""
 
     def __init__(self, limits: UnjoinedLimits, proxies: TrustedProxies, allowances: Allowances) -> None:
-        """`allowances` are of the clients that have joined."""
+        """`allowances` are those of the joined clients."""
         self.loop = asyncio.get_running_loop()
         self.open: set[Any] = set()
         self.requests: set[asyncio.Task[None]] = set()
@@ -28,22 +28,22 @@ class ServerConnections:
         return len(self.open)
 
     def add(self, connection: UnjoinedPeer, address: str) -> None:
-        """Add a connection, which counts as a stranger's."""
+        """Add a connection as unauthenticated."""
         self.open.add(connection)
         self.count(connection, address)
 
     def count(self, connection: UnjoinedPeer, address: str) -> None:
-        """Count a connection as a stranger's."""
+        """Count a connection as unauthenticated."""
         self.unjoined.enter(connection, address, is_shared=self._proxies.trusts(address))
 
     def remove(self, connection: UnjoinedPeer) -> None:
-        """Remove a connection, which is closed or was handed over."""
+        """Remove a closed or handed-over connection."""
         self.open.discard(connection)
         self.unjoined.leave(connection)
         self.unfinished.leave(connection)
 
     def make_room(self) -> bool:
-        """Close the oldest connection of the stranger, or of the client with unfinished requests, that costs most.
+        """Close the oldest connection of the costliest address, or of the costliest client with unfinished requests.
 
         Returns False if there is none.
         """
@@ -51,7 +51,7 @@ class ServerConnections:
         return any(one.evict_one() for one in costliest_first)
 
     def client_of(self, peer: tuple[str, int] | None, headers: Headers) -> str:
-        """Return the address that a request counts for: the client's by a trusted proxy, else the peer's."""
+        """Return the address that a request counts for: the client's according to a trusted proxy, else the peer's."""
         address = peer[0] if peer else ""
         forwarded = self._proxies.read(address, headers)
         return address if forwarded is None else forwarded.client

@@ -1,6 +1,6 @@
 """The one listener of every server: binds an address, accepts connections, guards them, and stops without a pause.
 
-All servers run an ASGI application; none has a limit of its own.
+All servers run an ASGI application, and share these limits.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Server:
             self._acceptor.stop_soon()
 
     async def _end(self) -> None:
-        """End each connection as soon as its response has ended; open requests have `stop_seconds`."""
+        """Close each connection after its response; open requests have `stop_seconds`."""
         connections, requests = self.connections.open, self.connections.requests
         ending = set[object]()
         with anyio.move_on_after(self._options.stop_seconds):
@@ -98,7 +98,7 @@ async def serving(
     """Serve `app` while the block runs; yields the base URL. Port 0 picks a free port.
 
     Requests must name an IP address, `localhost`, `host` or one of the allowed hosts, and pages of other origins than
-    the allowed ones are refused. `stopping` is called first at the end, so that open responses can finish. Raises
+    the allowed ones are refused. At the end, `stopping` is called first, so that open responses can finish. Raises
     `OSError` if the port is taken.
     """
     raise_limit()

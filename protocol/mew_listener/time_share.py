@@ -1,8 +1,8 @@
-"""[pure] A fair part of a server's time for each client that has joined, over all its connections.
+"""[pure] A fair share of a server's time for each joined client, over all its connections.
 
-A rate of messages bounds neither: one message may have a few bytes or 16 MiB, and take microseconds or a second. So a
-client spends the time that its data took, and a time for its bytes. Who has spent its part is read later, which costs
-nothing and loses nothing. Does not know sockets or clocks.
+A rate of messages limits neither bytes nor time: a message may have a few bytes or 16 MiB, and take microseconds or a
+second. So a client spends the processing time of its data, and a time for its bytes. The server delays reading from
+clients that have spent their share, which loses nothing. Does not know sockets or clocks.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ class Allowances:
         """When each client had to wait last."""
 
     def spend(self, client: str, seconds: float, size_bytes: int, now: float) -> float:
-        """Spend the time that data of this size took. Returns how many seconds to wait before more is read."""
+        """Spend the time for data of this size. Returns the seconds to wait before reading more."""
         last = self._left.get(client)
         if last is None:
             last = self._left[client] = [BURST_SECONDS, now]

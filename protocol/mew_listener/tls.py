@@ -1,7 +1,7 @@
 """The TLS handshake of each connection.
 
-Owns the limits that hold until a handshake is complete: the connection counts among those that have not joined, and its
-time is bounded. Afterwards `http_connection` takes over, as it does without TLS.
+Owns the limits until the handshake is complete: the connection counts as unjoined, and its time is limited. Then
+`http_connection` takes over, as without TLS.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class TlsHandshake(asyncio.Protocol):
     def __init__(
         self, connections: ServerConnections, protocol: asyncio.Protocol, context: ssl.SSLContext, seconds: float
     ) -> None:
-        """`protocol` takes the connection over. The handshake may take this many seconds."""
+        """`protocol` takes the connection over after the handshake, which may take `seconds`."""
         self._connections, self._protocol, self._context = connections, protocol, context
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class TlsHandshake(asyncio.Protocol):
         self._forget()
 
     def evict(self) -> bool:
-        """Close the connection at once: it is too slow, others need its place, or the gateway stops."""
+        """Close the connection at once: it is too slow, others need its place, or the server stops."""
         self.transport.abort()
         if self._handshake is not None:
             self._handshake.cancel()
@@ -109,7 +109,7 @@ class TlsHandshake(asyncio.Protocol):
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Hand bytes to a protocol as its transport does; the layer of TLS is a `BufferedProtocol`."""
+    """Pass bytes to a protocol as a transport does; the TLS layer is a `BufferedProtocol`."""
     layer = cast("asyncio.BufferedProtocol", protocol)
     while data:
         buffer = memoryview(layer.get_buffer(len(data)))

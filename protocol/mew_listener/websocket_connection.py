@@ -1,11 +1,11 @@
-"""One WebSocket connection, with its transport in the application's hands.
+"""One WebSocket connection whose transport the application uses directly.
 
-Frames go straight to the transport, and messages straight from the received bytes to the application, one call each,
-without a queue or a task in between. That is what makes fan-out cheap (`python -m benchmarks.fanout`).
+Frames go directly to the transport, and messages directly from the received bytes to the application, one call each,
+without a queue or a task. This makes fan-out cheap (`python -m benchmarks.fanout`).
 
-A whole message in one frame, which nearly every message is, is unmasked and delivered at once. Every other frame (a
-fragment, a control frame, a protocol error) goes to the sans-I/O protocol of `websockets`, which owns those rules.
-Nothing is written after a close frame, whichever side sent it, and no peer can delay a close. Compression is off.
+A message in one frame (nearly all are) is unmasked and delivered at once. All other frames (fragments, control frames,
+protocol errors) go to the sans-I/O protocol of `websockets`, which owns those rules. Nothing is written after a close
+frame of either side, and no peer can delay a close. Compression is off.
 """
 
 import asyncio
@@ -67,13 +67,13 @@ class WebSocketChannel(Protocol):
         """Note that bytes wait in the transport."""
 
     def resume(self) -> None:
-        """Note that nothing waits in the transport."""
+        """Note that no bytes wait in the transport."""
 
     def stop_writing(self) -> None:
-        """Note that nothing may be written any more."""
+        """Stop writing: nothing more may be written."""
 
     def too_large(self) -> None:
-        """Tell the peer that its message is too large; a close frame follows."""
+        """Notify the peer that its message is too large; a close frame follows."""
 
     def disconnected(self) -> None:
         """Note that the connection is over. Called once, from the event loop."""
@@ -81,7 +81,7 @@ class WebSocketChannel(Protocol):
 
 @dataclass(frozen=True)
 class WebSocketRequest:
-    """The handshake of a connection. `headers` have names in lower case; `client` is the address that a proxy names."""
+    """The handshake of a connection. `headers` have names in lower case; `client` is the address named by a proxy."""
 
     query: str
     headers: Mapping[str, str]
@@ -104,7 +104,7 @@ class WebSocketOptions:
 
 
 class WebSocketConnection(asyncio.Protocol):
-    """One connection. Counts as a stranger's until `admit`."""
+    """One connection. It counts as unauthenticated until `admit`."""
 
     def __init__(
         self,
@@ -177,12 +177,12 @@ class WebSocketConnection(asyncio.Protocol):
         return self._is_over or self.transport.is_closing()
 
     def admit(self, client: str) -> None:
-        """Lift the limits of a stranger: this client has joined. All its connections share its part of the time."""
+        """Lift the limits for unjoined clients. All connections of this client share its time."""
         self._client = client
         self._connections.unjoined.leave(self)
 
     def close_with(self, code: int, reason: str) -> None:
-        """Close from our side: the application is notified at once, the peer has `CLOSE_TIMEOUT_SECONDS` to answer."""
+        """Close from our side: notify the application at once, and give the peer `CLOSE_TIMEOUT_SECONDS` to answer."""
         self._stop_writing()
         if self.is_closing:
             return
@@ -237,7 +237,7 @@ class WebSocketConnection(asyncio.Protocol):
     # Reading
 
     def _receive_unjoined(self, data: bytes) -> None:
-        """Handle bytes within the bounds of a client that has not joined."""
+        """Handle bytes within the limits for an unjoined client."""
         if self.channel is None:  # the handshake was refused
             return
         room = max(0, self._options.unjoined_bytes - self._unjoined_bytes)
@@ -258,9 +258,9 @@ class WebSocketConnection(asyncio.Protocol):
             self.close_with(CloseCode.MESSAGE_TOO_BIG, "")
 
     def _receive_joined(self, data: bytes, client: str, size_bytes: int | None = None) -> None:
-        """Handle bytes of a client that has joined, and rest if it has spent its part of the time.
+        """Handle bytes of a joined client, and pause if it has spent its time.
 
-        `size_bytes` is what of it counts as new (default: all).
+        `size_bytes` is the part that counts as new (default: all).
         """
         began = time.thread_time()
         self._receive(data)
@@ -332,7 +332,7 @@ class WebSocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _parse_frame(self, data: bytes, offset: int, size: int) -> int:
-        """Hand the frame that starts at `offset` to the parser. Returns the offset of the next one."""
+        """Pass the frame at `offset` to the parser. Returns the offset of the next one."""
         header, length = _header_of(data, offset, size)
         if size - offset < header:
             self._partial_header = data[offset:]
@@ -392,14 +392,16 @@ class WebSocketConnection(asyncio.Protocol):
     # Closing
 
     def _fail(self) -> None:
-        """Close the connection after a violation of the protocol. The close frame is prepared, not written yet."""
+        """Close the connection after a violation of the protocol. Prepares the close frame, but does not write it
+        yet.
+        """
         closed = self._protocol.close_sent
         if closed is not None and closed.code == CloseCode.MESSAGE_TOO_BIG and self.channel.is_open:
             self.channel.too_large()
         self._finish(CLOSE_TIMEOUT_SECONDS)
 
     def _finish(self, seconds: float) -> None:
-        """Write the prepared close frame as the last one. The peer has this time to read what waits for it."""
+        """Write the prepared close frame as the last one. The peer has this time to read the waiting bytes."""
         self._stop_writing()
         self._end()
         self._write()
@@ -412,7 +414,7 @@ class WebSocketConnection(asyncio.Protocol):
             channel.stop_writing()
 
     def _end(self) -> None:
-        """Tell the application once that the connection is over."""
+        """Notify the application, once, that the connection has ended."""
         if self._ping is not None:
             self._ping.cancel()
         if not self._is_over:
@@ -427,7 +429,7 @@ class WebSocketConnection(asyncio.Protocol):
             self.transport.write(data)
 
     def _abort_after(self, seconds: float) -> None:
-        """Abort the connection after a while: closing a transport waits for the peer to read everything."""
+        """Abort the connection after a while: closing a transport would wait until the peer has read everything."""
         if self._abortion is not None:
             self._abortion.cancel()
         self._abortion = self._loop.call_later(seconds, self.transport.abort)
@@ -452,15 +454,15 @@ class WebSocketConnection(asyncio.Protocol):
         self._finish(DEAD_LINK_SECONDS)
 
     def _hold(self) -> None:
-        """Count the bytes that a stranger makes the server hold."""
+        """Count the bytes buffered for an unjoined client."""
         size = self._unjoined_bytes + self.transport.get_write_buffer_size() + (TLS_BYTES if self._is_secure else 0)
         self._connections.unjoined.hold(self, size)
 
 
 def _find_socket(transport: asyncio.Transport) -> int | None:
-    """Return the descriptor of the socket that carries the frames as they are; None if there is none.
+    """Return the descriptor of the socket that carries the unencrypted frames; None if there is none.
 
-    It is open until `connection_lost` has returned, so it can never be that of another connection.
+    It stays open until `connection_lost` has returned, so it never belongs to another connection.
     """
     found = transport.get_extra_info("socket")
     if found is None or sys.platform == "win32" or transport.get_extra_info("sslcontext") is not None:

@@ -1,6 +1,6 @@
 """The MEW v0.4 wire protocol: envelopes, kinds, payloads, capabilities and the context report.
 
-Pure: it needs pydantic alone and imports nothing else of this project.
+Pure: it only needs pydantic, and imports nothing else of this project.
 """
 
 from mew_protocol.codec import StreamFrame, decode, decode_envelope, encode_frame, read_draft

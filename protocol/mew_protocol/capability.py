@@ -1,11 +1,10 @@
 """[pure] The capability matcher: may a participant with these patterns send this envelope?
 
-The gateway and the agents use the same code, so an agent knows in advance what the gateway will allow. A pattern is an
-object with `kind` (a text pattern or a list of them), and optionally `payload` (a shape to match; extra keys of the
-message are ignored), `to` (must cover every addressee) and `approve` (false: the sender's own calls only, no approval
-of another's proposal). Does not know who has which pattern.
+Gateway and agents use the same code, so an agent predicts the gateway's decision. A pattern is an object with `kind` (a
+text pattern or a list of them), and optionally `payload` (a shape to match; extra keys of the message are ignored),
+`to` (must cover every addressee) and `approve` (false: only the sender's own calls, no approval of proposals).
 
-A decision never raises and its cost is bounded. What cannot be decided is denied (`mew_protocol.patterns`).
+A decision never raises, and has a limited cost. Undecidable cases are denied (`mew_protocol.patterns`).
 """
 
 import json
@@ -53,7 +52,7 @@ _ValueTest = Callable[[object, Steps], bool]
 
 
 def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
-    """Return the well-formed patterns without duplicates, and the baseline."""
+    """Return the valid patterns without duplicates, and the baseline."""
     found: dict[str, dict[str, Any]] = {}
     for pattern in (*patterns, BASELINE):
         if isinstance(pattern, Mapping) and has_kind(pattern):
@@ -70,19 +69,19 @@ def has_kind(pattern: CapabilityPattern) -> bool:
 
 
 def may_approve(pattern: CapabilityPattern) -> bool:
-    """Return True if a pattern also allows to approve the proposals of others."""
+    """Return True if a pattern also allows approving the proposals of others."""
     return pattern.get("approve") is not False
 
 
 def number_problem(patterns: Sequence[object]) -> str | None:
-    """Return why these are too many patterns for one participant, or None."""
+    """Return the problem if these patterns are too many for one participant, else None."""
     return f"has {len(patterns):,} patterns; the limit is {MAX_PATTERNS:,}" if len(patterns) > MAX_PATTERNS else None
 
 
 def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | None:
-    """Return why these patterns cannot be given to a participant, with the index of the one at fault, or None.
+    """Return why these patterns cannot be given to a participant, with the index of the invalid one, or None.
 
-    The index is None if there are too many. Every way to give capabilities uses this check.
+    The index is None if there are too many. All ways of giving capabilities use this check.
     """
     if (problem := number_problem(patterns)) is not None:
         return None, problem
@@ -102,10 +101,10 @@ def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | Non
 
 
 def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], ...]:
-    """Return patterns as welcome and presence carry them: each pattern of kind `*`, and the same with kind `**`.
+    """Return patterns in the form of welcome and presence: each pattern of kind `*` also with kind `**`.
 
-    Both mean every kind here. The TypeScript SDK checks the advertised patterns before it sends, and reads a single
-    star as one segment: with `*` alone a participant could chat but not call a tool.
+    Both mean every kind here. The TypeScript SDK checks advertised patterns before sending, and reads a single star as
+    one segment: with only `*`, a participant could chat but not call tools.
     """
     given = [dict(pattern) for pattern in patterns]
     found: list[dict[str, Any]] = []
@@ -118,7 +117,7 @@ def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], .
 
 
 class CapabilitySet:
-    """The capabilities of one participant. Patterns are compiled once; the candidates for each kind are cached."""
+    """The capabilities of one participant. Compiles patterns once, and caches the candidates for each kind."""
 
     def __init__(self, patterns: Iterable[CapabilityPattern] = ()) -> None:
         self.patterns: tuple[CapabilityPattern, ...] = tuple(patterns)
@@ -134,14 +133,14 @@ class CapabilitySet:
 
     @cached_property
     def approving(self) -> "CapabilitySet":
-        """The patterns that also allow to approve the proposals of others."""
+        """The patterns that also allow approving the proposals of others."""
         held = [one for one in self.patterns if may_approve(one)]
         return self if len(held) == len(self.patterns) else CapabilitySet(held)
 
     def match(self, draft: Draft, *, ignore_to: bool = False) -> CapabilityPattern | None:
         """Return the first pattern that matches this envelope, or None. No pattern matches an envelope without kind.
 
-        All patterns share one budget. Where it is exceeded, only a pattern without further conditions still counts.
+        All patterns share one budget. Once it is exceeded, only patterns without further conditions count.
         """
         kind = draft.kind
         if not kind:
@@ -165,7 +164,7 @@ class CapabilitySet:
     def ignoring(self, parts: Collection[str]) -> "CapabilitySet":
         """Return the same capabilities without their conditions on these keys of payloads, at any depth.
 
-        They show whether an envelope with some values there could be allowed; each one still has to be checked.
+        They show whether an envelope could be allowed with some values there. Check each envelope itself, too.
         """
         return CapabilitySet(
             {**pattern, "payload": _without_parts(pattern["payload"], parts)} if "payload" in pattern else pattern
@@ -173,7 +172,7 @@ class CapabilitySet:
         )
 
     def _candidates(self, kind: str, steps: Steps) -> tuple["_Compiled", ...]:
-        """Return the patterns that match the kind, up to the first one without another condition."""
+        """Return the patterns that match the kind, up to the first without other conditions."""
         found: list[_Compiled] = []
         for compiled in self._compiled:
             if any(test(kind, steps) for test in compiled.kind):
@@ -186,7 +185,7 @@ class CapabilitySet:
 
 
 class _Compiled(NamedTuple):
-    """One compiled pattern. A test that is None always passes."""
+    """One compiled pattern. A test of None always passes."""
 
     pattern: CapabilityPattern
     kind: tuple[TextTest, ...]
@@ -212,7 +211,7 @@ class _Compiled(NamedTuple):
             return _Compiled(pattern, ())
 
     def matches(self, draft: Draft, steps: Steps, *, ignore_to: bool) -> bool:
-        """Return True if payload and addressees match; the kind is known to match. Raises `Undecidable`."""
+        """Return True if payload and addressees match; the kind already matches. Raises `Undecidable`."""
         try:
             if self.to is not None and not ignore_to:
                 addressees = draft.addressees
@@ -267,7 +266,7 @@ def as_texts(value: object) -> tuple[str, ...]:
 
 
 def compile_value(pattern: object) -> _ValueTest:
-    """Compile a payload pattern to a test of values. Both raise `Undecidable`."""
+    """Compile a payload pattern to a test of values. Pattern and test can raise `Undecidable`."""
     match pattern:
         case str():
             if is_everything(pattern):

@@ -1,6 +1,6 @@
 """[pure] Decodes bytes to a `Draft` or a `StreamFrame`, and encodes stream frames.
 
-Checks sizes before it parses anything. Does not know who sent the bytes or whether the sender may.
+Checks sizes before parsing. Does not know the sender or its capabilities.
 """
 
 import re
@@ -49,15 +49,16 @@ _string = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 def kind_in(encoded: bytes) -> bytes:
-    """Return the kind of an envelope as `Draft.encode` wrote it, without parsing it.
+    """Return the kind of an envelope written by `Draft.encode`, without parsing it.
 
-    Its first `"kind":"` is the header: no header before has keys of its own, and quotes in their values are escaped.
+    The first `"kind":"` is the header: earlier headers have no keys of their own, and quotes in their values are
+    escaped.
     """
     return encoded.partition(b'"kind":"')[2].partition(b'"')[0]
 
 
 class StreamFrame(NamedTuple):
-    """`#<stream_id>#<data>`. `raw` is the message as it arrived, so it can be forwarded unchanged."""
+    """`#<stream_id>#<data>`. `raw` is the unchanged message, for forwarding."""
 
     stream_id: str
     raw: bytes | str
@@ -82,9 +83,9 @@ def decode(
     max_bytes: int = DEFAULT_MAX_BYTES,
     is_text: bool = False,
 ) -> Draft | StreamFrame:
-    """Decode one WebSocket message, text or binary. `is_text`: `raw` are the bytes of a text.
+    """Decode one WebSocket message, text or binary. `is_text`: `raw` contains text.
 
-    Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
+    Raises `DecodeError` for anything except stream frames and JSON objects in the form of an envelope.
     """
     text = _utf8(raw, max_bytes)
     if text[:1] == b"#":
@@ -99,9 +100,9 @@ def decode_envelope(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> 
 
 
 def decode_complete(raw: bytes, max_bytes: int) -> tuple[Envelope, bytes] | None:
-    """Fast path: decode an envelope as the usual clients write it. None if `decode` has to look at the message.
+    """Fast path: decode an envelope in the form of the usual clients. Returns None if the message needs `decode`.
 
-    Returns exactly the envelope that `decode` returns with what its `encode` returns, and None where `decode` raises.
+    Returns the same envelope as `decode`, and its `encode`; None where `decode` raises.
     """
     # `find`, because `in` first tries the text as a number.
     if raw[: len(_COMPLETE_PREFIX)] != _COMPLETE_PREFIX or len(raw) > max_bytes or raw.find(b"null") >= 0:
@@ -139,9 +140,9 @@ def _parsed(raw: bytes) -> object:
 
 
 def parse_json(raw: bytes) -> object:
-    """Return the value of a JSON text, which can be written as UTF-8 again: no NaN, infinity or half surrogate pair.
+    """Return the value of a JSON text, without NaN, infinity and lone surrogates, so that it can be written as UTF-8.
 
-    Half of a pair becomes the replacement character. Raises `DecodeError`.
+    Lone surrogates become the replacement character. Raises `DecodeError`.
     """
     value = _parsed(raw)
     _check_value(value, raw)
@@ -182,7 +183,7 @@ def _separators_in(text: bytes) -> int:
 
 
 def _without_lone_surrogates(text: bytes) -> bytes:
-    """Replace the escape of half a surrogate pair by the escape of the replacement character."""
+    """Replace escapes of lone surrogates with the escape of the replacement character."""
     return _escapes.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
 
 
@@ -230,7 +231,7 @@ def _too_deep() -> DecodeError:
 
 
 def _has_infinity(value: object) -> bool:
-    """Return True if a parsed value holds a number that became infinite. Its depth is bounded by the parser."""
+    """Return True if a parsed value contains an infinite number. The parser limits its depth."""
     if isinstance(value, dict):
         return any(map(_has_infinity, value.values()))
     if isinstance(value, list):

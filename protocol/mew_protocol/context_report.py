@@ -280,10 +280,10 @@ class Progress(_Part):
 
 
 class SenderSpending(_Part):
-    """Tokens spent to answer one sender within the hour before `at`.
+    """Tokens spent on answers to one sender within the hour before `at`.
 
-    `tokens` is the sum of what was reported, absent if nothing was; `unreported_calls` (of some agents, turns) reported
-    no tokens. From `budget_tokens` on the agent does not answer the sender.
+    `tokens` sums the reported tokens, and is absent without reports; `unreported_calls` (for some agents: turns)
+    reported none. From `budget_tokens` on, the agent does not answer the sender.
     """
 
     participant: str
@@ -305,7 +305,7 @@ class QueuedMessages(_Part):
 class SessionContext(_Part):
     """The context of one session: a separate conversation of an agent with `participant`.
 
-    The keys are those of a status. Its `context` has only what shows how full the session is.
+    The keys are those of a status. Its `context` only has the keys that show how full the session is.
     """
 
     session: str
@@ -318,7 +318,7 @@ class SessionContext(_Part):
 
 
 class ContextReport(_Part):
-    """How full a context window is, as the agent knows it at one moment.
+    """The state of a context window at one moment, as known to its agent.
 
     `tokens` and `max_tokens` are in the status payload itself; see `Status`. With the measure `cumulative`,
     `spent_tokens` of `budget_tokens` is the total of all calls: a cost, not a part of the window.
@@ -376,7 +376,7 @@ only when it is asked."""
 
 
 def reports_only_when_asked(tokens: int | None, report: ContextReport | None) -> bool:
-    """Return True if a figure is from a participant that does not report each change by itself."""
+    """Return True if a figure is from a participant that does not report each change on its own."""
     return tokens is not None and report is None
 
 
@@ -386,9 +386,9 @@ def outdated_by(
     report: ContextReport | None,
     before: Outdated | None = None,
 ) -> Outdated | None:
-    """Return why a figure is old after its participant joined, or after a chat from or to it; None if it is not.
+    """Return why a figure is old after its participant joined or after a chat from or to it; None if it is not old.
 
-    `before` is why it was old already.
+    `before` is an earlier reason.
     """
     if tokens is None:
         return None

@@ -1,4 +1,4 @@
-"""[pure] Errors of messages that came over the wire, and the codes that the wire uses for them.
+"""[pure] Errors of received messages, and their codes on the wire.
 
     ProtocolError
     ├── DecodeError      bytes that are neither an envelope nor a stream frame
@@ -64,7 +64,7 @@ class ProtocolError(Exception):
 
 @dataclass(eq=False)
 class DecodeError(ProtocolError):
-    """Bytes that cannot be decoded. `error` is a code of this module, `code` the one of the TypeScript gateway.
+    """Bytes that cannot be decoded. `error` is a code of this module, `code` the TypeScript gateway's.
 
     `envelope_id` is the id of the envelope if it could be read.
     """

@@ -1,6 +1,6 @@
-"""[pure] Describe a value that does not fit: the valid values, the found one, and the one that was probably meant.
+"""[pure] Describes an invalid value: the valid values, the found value, and the probably intended one.
 
-Values of envelopes, settings, options and arguments of tools are worded in the same way.
+Uses the same words for values of envelopes, settings, options and tool arguments.
 """
 
 import re
@@ -50,7 +50,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return the valid values in the terms of YAML, the found value, and the valid one that was probably meant."""
+    """Return the valid values in YAML terms, the found value, and the probably intended one."""
     kind, found = detail["type"], detail["input"]
     limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
     limits["discriminator"] = limits.get("discriminator", "").strip("'")
@@ -70,14 +70,14 @@ def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
 
 
 def _written(found: str | float | None) -> str:
-    """Return a value as YAML writes it."""
+    """Return a value in YAML form."""
     if found is None:
         return "nothing"
     return str(found).lower() if isinstance(found, bool) else repr(found)
 
 
 def _shown(key: str, limit: object) -> str:
-    """Return a limit as it is typed, and a length as it is read."""
+    """Format a limit as typed, and a length with separators."""
     if isinstance(limit, float):
         return f"{limit:g}"
     return f"{limit:,}" if isinstance(limit, int) and key.endswith("_length") else str(limit)

@@ -1,4 +1,4 @@
-"""[pure] Ids of participants and spaces, and places in the sequence of a space: how they are written. Makes no ids."""
+"""[pure] The forms of participant ids, space ids, and positions in a space. Creates no ids."""
 
 import re
 from typing import NamedTuple, NewType
@@ -30,8 +30,8 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 def id_problem(text: str) -> str | None:
     """Return the problem with a participant or space id, or None.
 
-    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so are
-    invisible characters. Names under `system:` belong to the gateway.
+    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators, `..` and invisible characters are
+    refused. Names under `system:` belong to the gateway.
     """
     if not text.strip():
         return "an id must not be empty"
@@ -57,9 +57,9 @@ def checked_id(text: str) -> str:
 
 
 def invited_id_problem(text: str) -> str | None:
-    """Return the problem with an id that a participant chooses for a new one, or None.
+    """Return the problem with an id that a participant chooses for a new participant, or None.
 
-    Stricter than `id_problem`: the id must not look like a sender and the begin of a text.
+    Stricter than `id_problem`: the id must not look like a sender followed by text.
     """
     problem = id_problem(text)
     if problem is None and _BETWEEN_MESSAGES.search(text):
@@ -79,7 +79,7 @@ def new_id_problem(text: str) -> str | None:
 
 
 class Position(NamedTuple):
-    """A number within an epoch. Numbers of one epoch say nothing about another."""
+    """A number within an epoch. Numbers of different epochs are not comparable."""
 
     epoch: str
     sequence: int

@@ -17,9 +17,9 @@ then does not join it by its bearer header, without the requests in that frame."
 
 
 class DeliveryRequest(NamedTuple):
-    """The envelopes that a client wants first: those after `since`, else the newest `last` ones, else none.
+    """The envelopes that a client requests at the start: those after `since`, else the newest `last`, else none.
 
-    `batches_presence`: it takes several presences in one `system/presence-batch`.
+    `batches_presence`: it accepts several presences in one `system/presence-batch`.
     """
 
     since: str | None = None
@@ -28,7 +28,7 @@ class DeliveryRequest(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """A request to join a space. Values that the client left out are None; the gateway chooses defaults."""
+    """A request to join a space. Missing values are None; the gateway chooses defaults."""
 
     participant: str | None = None
     space: str | None = None
@@ -37,7 +37,7 @@ class JoinRequest(NamedTuple):
 
 
 def join_frame(*, space: str, participant: str, token: str, delivery: DeliveryRequest | None = None) -> dict[str, Any]:
-    """Return the first frame of our client: the only form that the TypeScript gateway reads."""
+    """Return our client's first frame, in the only form that the TypeScript gateway reads."""
     frame: dict[str, Any] = {
         "type": "join",
         "space": space,

@@ -1,6 +1,6 @@
-"""[pure] Read decoded JSON of unknown shape, and write it in one canonical form.
+"""[pure] Reads decoded JSON of unknown shape, and writes canonical JSON.
 
-A part that is missing or of another type reads as empty.
+Missing parts, and parts of another type, read as empty.
 """
 
 import json
@@ -19,7 +19,7 @@ def as_list(value: object) -> object:
 
 
 def value_at(value: object, *keys: str) -> Any:
-    """Return the value at a path of keys, or the value itself without keys; None if the path leads nowhere."""
+    """Return the value at a path of keys (without keys: the value itself); None if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -32,13 +32,13 @@ def object_at(value: object, *keys: str) -> Mapping[str, Any]:
 
 
 def objects_at(value: object, *keys: str) -> list[Mapping[str, Any]]:
-    """Return the objects in the list at a path of keys, without its other entries; empty if there is no list."""
+    """Return the objects in the list at a path of keys, ignoring other entries; empty without a list."""
     found = value_at(value, *keys)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
 def text_at(value: object, *keys: str) -> str:
-    """Return the text at a path of keys, or the value itself without keys; empty if it is no text."""
+    """Return the text at a path of keys, (without keys: the value itself); empty if it is no text."""
     found = value_at(value, *keys)
     return found if isinstance(found, str) else ""
 
@@ -57,14 +57,14 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def well_formed(text: str) -> str:
-    """Replace lone surrogates by question marks: Python strings may hold them, UTF-8 may not."""
+    """Replace lone surrogates with question marks, because UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def canonical_json(value: object) -> bytes:
-    """Return JSON in the form of RFC 8785: sorted keys, no blanks, numbers as JavaScript writes them.
+    """Return JSON in the form of RFC 8785: sorted keys, no blanks, numbers in JavaScript's form.
 
-    Integers keep all their digits, also those that JavaScript cannot hold. Half a surrogate pair is kept as it is.
+    Integers keep all digits, even those beyond JavaScript's precision. Lone surrogates are kept.
     """
     return _canonical(value).encode(errors="surrogatepass")
 

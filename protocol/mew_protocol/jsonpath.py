@@ -1,6 +1,6 @@
-"""[pure] The part of JSONPath that capability keys may use: `$`, `.name`, `['name']`, `[0]`, `[*]`, `.*`, `..`.
+"""[pure] The supported part of JSONPath in capability keys: `$`, `.name`, `['name']`, `[0]`, `[*]`, `.*`, `..`.
 
-Filters, slices and scripts are not supported: a path with one raises `Undecidable`, and the capability denies.
+Filters, slices and scripts are not supported: a path with one raises `Undecidable`, so the capability denies.
 """
 
 import re

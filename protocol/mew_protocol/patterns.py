@@ -1,10 +1,10 @@
-"""[pure] Text patterns of capabilities: literals, globs, regular expressions and negations, each with a bounded cost.
+"""[pure] Text patterns of capabilities: literals, globs, regular expressions and negations, each with a limited cost.
 
 The granter writes the pattern, the sender writes the text, and both may be hostile. All tests of one envelope share one
-budget of `Steps`. A test spends in proportion to its worst case before it starts; one that would exceed the budget
-raises `Undecidable`, and the caller denies. Globs take time linear in the text. Regular expressions go to `re` only if
-their backtracking has a small known bound: no lookaround, no back reference, no repeated group that contains a repeat
-or an alternative (`_RegexScan`).
+budget of `Steps`. A test spends its worst case before it starts; a test above the budget raises `Undecidable`, and the
+caller denies. Globs take time linear in the text. Regular expressions go to `re` only if their backtracking has a small
+known bound: no lookaround, no back reference, no repeated group that contains a repeat or an alternative
+(`_RegexScan`).
 """
 
 import re
@@ -30,7 +30,7 @@ class Undecidable(Exception):
 
 
 class BudgetExceeded(Undecidable):
-    """All of a decision's budget is spent."""
+    """A decision's budget is spent."""
 
 
 class Steps:
@@ -52,7 +52,7 @@ TextTest = Callable[[str, Steps], bool]
 
 
 def is_everything(pattern: str) -> bool:
-    """Return True if a pattern is `*` or `**` alone, which matches any value, text or not."""
+    """Return True if a pattern is just `*` or `**`, which matches any value, not only texts."""
     return pattern in ("*", "**")
 
 
@@ -62,7 +62,7 @@ def has_wildcard(pattern: str) -> bool:
 
 
 def is_literal(text: str) -> bool:
-    """Return True if a text of a pattern matches only itself."""
+    """Return True if a pattern's text matches only itself."""
     return not (text.startswith("!") or has_wildcard(text) or (len(text) > 2 and text[0] == "/" == text[-1]))
 
 
@@ -143,9 +143,10 @@ def _compile_prefix(prefix: str, *, in_line: bool) -> TextTest:
 
 
 def _compile_plain_glob(tokens: list[_Token], gap: _Token) -> TextTest:
-    """Compile a glob with one sort of gap to an expression that never goes back: each part is found as early as it can.
+    """Compile a glob with one kind of wildcard to an expression without backtracking: each part matches at its earliest
+    place.
 
-    That is right because an earlier place leaves every later part at least the same choice.
+    This is correct, because an earlier place leaves later parts at least the same choices.
     """
     parts: list[str] = [""]
     for token in tokens:
@@ -187,7 +188,7 @@ def _glob_tokens(pattern: str) -> list[_Token]:
 
 
 class _GlobAutomaton:
-    """Matches a glob by following all its positions at once, each a bit of one number."""
+    """Matches a glob by following all its positions at once, as the bits of one number."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._final = 1 << len(tokens)

@@ -3,7 +3,7 @@
     python -m mew_protocol.schema            write mew_protocol/schema/*.json
     python -m mew_protocol.schema --check    list outdated files; exit with 1 if there is one
 
-Owns the names and the form of the files.
+Owns the names and formats of the files.
 """
 
 import argparse

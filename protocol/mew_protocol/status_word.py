@@ -1,7 +1,7 @@
-"""[pure] A status as a type: a word, and the detail that may follow a colon (`compaction_failed:no answer`).
+"""[pure] A status as a type: a word, and an optional detail after a colon (`compaction_failed:no answer`).
 
-Writes and reads statuses. `statuses.json` lists the words with the marks that readers go by, and with what a person
-needs to know and may do. Other participants may send further words, which have no marks.
+Writes and reads statuses. `statuses.json` lists the words, with marks for readers, explanations and actions for people.
+Other participants may send further words, which have no marks.
 """
 
 import json
@@ -38,7 +38,7 @@ class StatusWord(NamedTuple):
 
     @classmethod
     def read(cls, status: object) -> Self:
-        """Read a status from the wire, with or without a blank after the colon; a value that is no text has no word."""
+        """Read a status from the wire, with or without a blank after the colon; other values have no word."""
         word, _, detail = status.partition(":") if isinstance(status, str) else ("", "", "")
         return cls(word.strip(), detail.strip())
 
@@ -52,7 +52,7 @@ class StatusWord(NamedTuple):
         return not WORDS.get(self.word, frozenset()).isdisjoint(marks)
 
     def __str__(self) -> str:
-        """Return the status as the wire writes it."""
+        """Return the status in the form of the wire."""
         return f"{self.word}:{self.detail}" if self.detail else self.word
 
 

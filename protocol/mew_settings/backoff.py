@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 
 def backoff_seconds(failures: int, first_seconds: float, longest_seconds: float, jitter: float = 1.0) -> float:
-    """Return how long to wait after this many failures in a row: the whole pause, or part of it.
+    """Return the pause after this many failures in a row.
 
-    `jitter` from 0 to 1 picks that part, so that those who fail at the same time do not all return at the same time.
+    `jitter`, from 0 to 1, shortens it, so that clients that fail together do not return together.
     """
     doublings = min(failures - 1, 30)  # keeps the power small; the maximum is reached long before
     return min(longest_seconds, first_seconds * (1 << doublings)) * (0.5 + 0.5 * jitter)
@@ -14,7 +14,7 @@ def backoff_seconds(failures: int, first_seconds: float, longest_seconds: float,
 
 @dataclass
 class Backoff:
-    """Counts failures in a row of a program or a connection. After a run of `settled_seconds` a new row begins."""
+    """Counts failures in a row of a program or a connection. A run of `settled_seconds` resets the count."""
 
     first_seconds: float = 1.0
     longest_seconds: float = 30.0
@@ -22,6 +22,6 @@ class Backoff:
     failures: int = 0
 
     def failed(self, ran_seconds: float) -> float:
-        """Count a failure after a run of this length. Returns how long to wait before the next start."""
+        """Count a failure after a run of this length. Returns the pause before the next start."""
         self.failures = 1 if ran_seconds >= self.settled_seconds else self.failures + 1
         return backoff_seconds(self.failures, self.first_seconds, self.longest_seconds)

@@ -1,7 +1,7 @@
-"""[pure] Which environment variables a program inherits from the program that starts it.
+"""[pure] The environment variables that a program inherits from the program that starts it.
 
-Owns the allow-list of the programs of a space and of those that they start. Keys and tokens are not on it: what else a
-program needs is named in its settings.
+Owns the allow-list for a space's programs and their child programs. It has no keys and tokens: settings name the
+further variables of a program.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,9 +27,9 @@ COMPAT_VARIABLE: Final = "MEW_COMPAT"
 
 
 def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of an environment that a program inherits, with the set variables among `also`.
+    """Return the part of an environment that a program inherits, and the set variables in `also`.
 
-    Those of OpenTelemetry are part of it, except headers, which hold keys.
+    Includes OpenTelemetry's variables, except headers, which contain keys.
     """
     names = INHERITED.union(also)
     return {

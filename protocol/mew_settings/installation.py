@@ -1,4 +1,4 @@
-"""The command that adds an extra or a package to this environment, as mew-agent was installed into it."""
+"""The command that adds an extra or a package to this environment, depending on how mew-agent was installed."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ def _is_pipx(home: Path) -> bool:
 
 
 def _pip(home: Path, *, names_python: bool) -> str:
-    """Return how pip is called for this environment; environments that uv makes have none of their own."""
+    """Return the pip command for this environment; environments made by uv have no own pip."""
     try:
         made_by_uv = "uv = " in (home / "pyvenv.cfg").read_text(encoding="utf-8")
     except OSError:  # not a virtual environment
@@ -50,7 +50,7 @@ def _pip(home: Path, *, names_python: bool) -> str:
 
 
 def _clone() -> Path | None:
-    """Return the folder of the source code if the package is installed as editable from there."""
+    """Return the source folder if the package is an editable installation."""
     from importlib.metadata import PackageNotFoundError, distribution  # slow to import
 
     try:

@@ -1,4 +1,4 @@
-"""[pure] Split bytes that arrive in pieces into lines. Every byte is searched once, however small the pieces are."""
+"""[pure] Split bytes that arrive in pieces into lines. Searches every byte once, however small the pieces are."""
 
 
 class LineReader:

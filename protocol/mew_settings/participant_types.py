@@ -1,7 +1,7 @@
 """[pure] The table of participant types: sections of a participant in space.yaml, and their programs.
 
-Owns the interface of a type, and how types are found: by entry points of the group `mew_agent.participants`, named
-by their key in space.yaml. Names no type.
+Owns the interface of a type. Finds types by entry points of the group `mew_agent.participants`, named by their key in
+space.yaml. Names no type.
 """
 
 from abc import ABC, abstractmethod
@@ -34,9 +34,9 @@ _OF_COMMANDS: Final = ("command", "args")
 
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
-    """A program to start: its command line, and the settings that it reads as JSON from the type's variable.
+    """A program to start: its command line, and its settings, passed as JSON in the type's variable.
 
-    `host` is the command of a process that can run it together with others, by the orders of `launch.host_messages`.
+    `host` is the command of a process that can run several such programs, by the orders of `launch.host_messages`.
     """
 
     command: tuple[str, ...]
@@ -46,11 +46,11 @@ class ProgramStart:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantStart:
-    """A participant that is about to start.
+    """A participant before its start.
 
     `settings` is its section, with the values of its `${VARIABLES}`. `joins` are the options of a `mew` command that
-    joins as the participant. `prepared` are settings that were made for this run; `session` is the file of what the
-    participant keeps between starts.
+    joins as the participant. `prepared` are settings made for this run; `session` is the file that the participant
+    keeps between starts.
     """
 
     name: str
@@ -130,7 +130,7 @@ class ParticipantType(ABC):
         return text
 
     def inherits(self, section: Any) -> tuple[str, ...]:
-        """Return the variables of the environment that its program gets; `section` is None for `words`."""
+        """Return the environment variables that its program gets; `section` is None for `words`."""
         return ()
 
     def mentions(self, section: Any) -> Iterator[tuple[Place, str]]:
@@ -158,11 +158,13 @@ class ParticipantType(ABC):
         return {}
 
     def findings(self, name: str, section: Any) -> Iterator[Finding]:
-        """Yield further lines of `mew doctor` about a participant."""
+        """Yield further `mew doctor` lines about a participant."""
         return iter(())
 
     def checked_variables(self) -> tuple[str, ...]:
-        """Return the keys in which an unset `${NAME}` gets a warning: all but those that a shell may read later."""
+        """Return the keys in which an unset `${NAME}` causes a warning: all except those that a shell may read
+        later.
+        """
         return tuple(key for key in self.with_variables if key not in _OF_COMMANDS)
 
 

@@ -1,4 +1,4 @@
-"""Find the entries that installed packages add to a table: commands, participant types, models, policies.
+"""Finds the entries that installed packages add to a table, such as commands, participant types, models and policies.
 
 A table is a group of entry points, such as `mew_agent.commands`. This project's own entries are in its pyproject.toml,
 those of other packages in theirs. Finds and loads entry points. The owner of each table describes its entries.
@@ -20,7 +20,7 @@ logger = logging.getLogger("mew_settings.plugins")
 class Finding:
     """A line of `mew doctor`: a program or package, its version, its users, and the command that installs it.
 
-    `version` is None if it is missing. `problem` says why a program that is there cannot run; it then has no version.
+    `version` is None if it is missing. `problem` says why an installed program cannot run; it then has no version.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class BrokenPlugin(ImportError):
 
 
 class TwoPlugins(ImportError):
-    """Two packages add to a table that has room for one entry."""
+    """Two packages add to a table for a single entry."""
 
 
 class EntryPoint(NamedTuple):
@@ -58,7 +58,7 @@ class EntryPoint(NamedTuple):
 
 
 def entry_points(group: str) -> dict[str, EntryPoint]:
-    """Return the entries of a table by name. If two packages use a name, the first on `sys.path` counts."""
+    """Return the entries of a table by name. If two packages use the same name, the first on `sys.path` wins."""
     found: dict[str, EntryPoint] = {}
     for entry in _entries_of(group):
         first = found.setdefault(entry.name, entry)
@@ -68,15 +68,15 @@ def entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def load_table(group: str) -> dict[str, Any]:
-    """Load all entries of a table. Leaves out those that cannot be loaded, with a warning.
+    """Load all entries of a table. Skips unloadable entries with a warning.
 
-    An entry of a folder that was removed without its metadata, such as a part of this project, gets no warning.
+    Skips entries without a warning if their folder was removed without its metadata, such as a part of this project.
     """
     return {entry.name: value for entry, value in _loaded(entry_points(group).values())}
 
 
 def load_only(group: str) -> Any | None:
-    """Load the entry of a table that has room for one; None without one. Raises `TwoPlugins`."""
+    """Load the entry of a table for a single entry; None without one. Raises `TwoPlugins`."""
     found = list(_loaded(_entries_of(group)))
     if len(found) > 1:
         packages = " and ".join(entry.package for entry, _ in found)
@@ -85,9 +85,9 @@ def load_only(group: str) -> Any | None:
 
 
 def _entries_of(group: str) -> list[EntryPoint]:
-    """Return the entries of a table in the order of `sys.path`. A package that is installed twice counts once.
+    """Return the entries of a table in the order of `sys.path`. A package installed twice counts once.
 
-    So does one of which pip left a part behind, under a name that begins with `~`.
+    So does a package whose remains pip left under a name with `~`.
     """
     found: dict[tuple[str, str], EntryPoint] = {}
     for entry in _installed(tuple(sys.path)):

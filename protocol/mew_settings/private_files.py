@@ -1,6 +1,6 @@
-"""Files that are written in one step and that only their owner may read; locks.
+"""Files written atomically and readable only by their owner; locks.
 
-A reader sees the old content or the new one. Does not know what the files contain.
+A reader sees either the old or the new content.
 """
 
 import os
@@ -53,10 +53,10 @@ _DESCRIPTOR = 64
 
 
 class FileLock:
-    """A lock of one process, or of all that share it, until it is released or they end."""
+    """A lock held by one process, or by several that share it, until released or until they end."""
 
     def __init__(self, path: Path, *, is_shared: bool = False) -> None:
-        """Raises `BlockingIOError` if it is held. Where the system has no such lock, nothing is held."""
+        """Raises `BlockingIOError` if it is held. Does nothing on systems without such locks."""
         self.descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         if sys.platform != "win32":
             opened = self.descriptor
@@ -67,13 +67,13 @@ class FileLock:
                 os.close(opened)
 
     def release(self) -> None:
-        """Let the next process have it."""
+        """Release the lock for the next process."""
         os.close(self.descriptor)
 
 
 @contextmanager
 def _draft(path: Path, text: str) -> Iterator[Path]:
-    """Yield a complete new file next to `path`; one that is still there at the end is removed."""
+    """Yield a complete new file next to `path`, and remove it at the end if it still exists."""
     draft = _write_draft(path, text.encode())
     try:
         yield draft
@@ -100,7 +100,7 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder. Windows cannot open folders and orders names by itself."""
+    """Wait until the disk has stored the names in a folder. Windows needs no such step."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,7 +1,7 @@
 """[pure] The roles of participants: their capabilities, and their names in an invitation.
 
-`roles.json` holds what each may send. The command line, the terminal application, Python and space.yaml read it here;
-the dashboard reads the same file.
+`roles.json` has the capabilities of each. The command line, the terminal application, Python and space.yaml read it
+here; the dashboard reads the same file.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""[pure] Describe mistakes in settings and options: their place, and the key that was probably meant.
+"""[pure] Describes mistakes in settings and options: their place, and the probably intended key.
 
-What is wrong with a value is worded by `mew_protocol.expectations`.
+`mew_protocol.expectations` describes wrong values.
 """
 
 import re
@@ -25,7 +25,7 @@ _OTHER_NAMES: Final = dict.fromkeys(
 
 
 def matching(pattern: str, problem: str) -> AfterValidator:
-    """Return a check of whole texts for models; its error describes valid texts instead of showing the pattern."""
+    """Return a check of whole texts for models, whose error describes valid texts instead of the pattern."""
 
     def check(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -36,7 +36,7 @@ def matching(pattern: str, problem: str) -> AfterValidator:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
+    """Return ` (did you mean 'x'?)` with the equivalent or most similar known name; empty if there is none."""
     known, meant = list(known), _OTHER_NAMES.get(name)
     return suggestion(meant if meant in known else name, known)
 
@@ -64,7 +64,7 @@ def problem_at(place: str, detail: ErrorDetails) -> str:
 
 
 def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that are valid at a place in the settings of a model; empty where any key is valid."""
+    """Return the valid keys at a place in a settings model; empty if any key is valid."""
     kind: Any = model
     for step in place:
         kind = _model_in(kind)
@@ -79,7 +79,7 @@ def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
 
 
 def _model_in(kind: Any) -> Any:
-    """Strip `Annotated` and return the branch of an optional that has keys."""
+    """Strip `Annotated`, and return the branch of an optional type that has keys."""
     while get_origin(kind) in (Annotated, Union, UnionType):
         late = next((one for one in get_args(kind) if isinstance(one, LateType)), None)
         kind = next(one for one in get_args(kind) if one is not type(None)) if late is None else late.type

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 
 
 def _refuse_boolean(value: object) -> object:
-    """Refuse `true`, which pydantic reads as 1; in a settings file it is a mistake."""
+    """Refuse `true`, which pydantic would read as 1."""
     if isinstance(value, bool):
         raise ValueError("must be a number")
     return value
@@ -37,7 +37,7 @@ def _as_text(value: object) -> object:
 
 
 def text_as(key: str) -> Any:
-    """Return a validator of a model: a text alone stands for a mapping with this key."""
+    """Return a model validator that reads a plain text as a mapping with this key."""
 
     def read(value: object) -> object:
         return {key: value} if isinstance(value, str) else value
@@ -52,7 +52,7 @@ class SettingsModel(BaseModel):
 
 
 class SparseSettings(SettingsModel):
-    """A mapping of settings. A key without a value counts as not given."""
+    """A mapping of settings. A key without a value counts as missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -71,7 +71,7 @@ class LateType:
 
     @cached_property
     def type(self) -> Any:
-        """The type that was found."""
+        """The found type."""
         return self._find()
 
     @cached_property

@@ -1,6 +1,6 @@
 """[pure] Common mistakes in a YAML text, with corrections.
 
-Owns the words for mistakes that a YAML parser reports elsewhere or in its own terms. Does not parse.
+Owns the words for mistakes that a YAML parser reports at the wrong place or in its own terms. Does not parse.
 """
 
 import re
@@ -22,9 +22,9 @@ class Mistake(NamedTuple):
 
 
 def explained(text: str, problem: str, line: int, column: int) -> Mistake | None:
-    """Return a mistake in plain words; None if the parser's words have to do.
+    """Return a mistake in plain words; None if there is no better text than the parser's.
 
-    `problem` is the parser's text, with its context; `line` and `column` are the place, counted from 0.
+    `problem` is the parser's text with its context; `line` and `column` count from 0.
     """
     lines = text.splitlines()
     if "scanning an alias" in problem or "undefined alias" in problem:
@@ -40,7 +40,7 @@ def explained(text: str, problem: str, line: int, column: int) -> Mistake | None
 
 
 def _missing_colon(lines: list[str], line_stopped: int, column: int) -> Mistake | None:
-    """Find the line without a colon: the one that the parser stopped at, or one before it."""
+    """Find the line without a colon: the line where the parser stopped, or an earlier one."""
     at = min(line_stopped, len(lines) - 1)
     for number in range(at, max(-1, at - 20), -1):
         line = lines[number]
@@ -60,7 +60,9 @@ def _missing_colon(lines: list[str], line_stopped: int, column: int) -> Mistake 
 
 
 def colon_hint(text: str) -> str:
-    """Return the advice for a text in place of a mapping: a colon is missing, or a space after it. Empty if neither."""
+    """Return the advice for a text instead of a mapping: a colon, or a space after it, is missing. Empty if neither
+    is.
+    """
     if (found := _KEY_AND_VALUE.fullmatch(text.rstrip())) is not None:
         return f"; a colon is missing, write `{found['key']}: {found['value'].rstrip()}`"
     key, colon, value = text.strip().partition(":")

@@ -1,6 +1,6 @@
-"""Reads a YAML text into a value, with the line and column of each part. Every mistake in it has a position.
+"""Reads a YAML text into a value, with the line and column of each part and of each mistake.
 
-A settings file may not contain a key twice, or an anchor within itself. Does not know the keys.
+Refuses duplicate keys, and anchors that contain themselves. Does not know the keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from mew_settings.yaml_mistakes import explained
 
 
 class YamlProblem(ValueError):
-    """A text that is no valid YAML. `line` and `column` count from 1; both are None if the place is unknown."""
+    """An invalid YAML text. `line` and `column` count from 1, or are None if unknown."""
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(problem)
@@ -47,9 +47,9 @@ class YamlText:
             raise YamlProblem(f"invalid YAML: {error}") from None
 
     def mark_at(self, place: Sequence[int | str], *, at_key: bool = False) -> yaml.Mark | None:
-        """Return the position of the value at a place of keys and indexes, or of the nearest one above it.
+        """Return the position of a value (keys and indexes), or of the nearest value above it.
 
-        `at_key`: that of its key. None for an empty text.
+        `at_key`: the position of its key. None for an empty text.
         """
         node = self.root
         mark = node.start_mark if node is not None else None
@@ -69,7 +69,7 @@ class YamlText:
         return mark
 
     def key_marks(self) -> Iterator[tuple[tuple[str, ...], yaml.Mark]]:
-        """Yield the place of every key in mappings of mappings, and its position."""
+        """Yield every key in nested mappings, with its path and position."""
         return _keys_under(self.root, ())
 
 
@@ -87,7 +87,7 @@ def _keys_under(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tupl
 
 
 def _check(node: yaml.Node, seen: set[int], above: tuple[int, ...]) -> None:
-    """Refuse a duplicate key, of which YAML silently keeps the last one, and a node within itself."""
+    """Refuse a duplicate key, of which YAML would silently keep the last, and a node that contains itself."""
     if id(node) in above:
         raise _problem_at(node.start_mark, "an anchor contains itself; write the value out")
     if id(node) in seen:

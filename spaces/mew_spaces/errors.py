@@ -1,10 +1,8 @@
 """[pure] The errors that this package raises to its callers.
 
-    SpacesError
-    ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected
-    ├── TokenError         a token is empty, shared, unreadable or cannot be stored
-    ├── PortInUse          another program listens on the port
-    └── BackplaneError     what gateways of one space share failed; see `gateway.storage`
+    SpacesError ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected ├── TokenError
+a token is empty, shared, unreadable or cannot be stored ├── PortInUse          another program listens on the port └──
+BackplaneError     the shared storage of several gateways failed; see `gateway.storage`
 
 Errors in what a peer sent are in `mew_protocol.errors`.
 """

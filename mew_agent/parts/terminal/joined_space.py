@@ -146,7 +146,7 @@ class JoinedSpace:
             logger.info("could not read what participants may send: %s", error)
 
     async def load_prefix(self, name: str, call_id: str | None) -> None:
-        """Ask an agent for the parts of its prefix, unless it was asked since its call `call_id`."""
+        """Ask an agent for the parts of its prefix, unless already asked since its call `call_id`."""
         if self._asked_at.get(name, ...) == call_id:
             return
         self._asked_at[name] = call_id
@@ -166,7 +166,7 @@ class JoinedSpace:
     # -- what arrives ------------------------------------------------------------------------------------
 
     def receive(self, message: Envelope | StreamFrame) -> None:
-        """Show an envelope or a stream frame, after the history."""
+        """Show an envelope or a stream frame, once the history is loaded."""
         if self._early is not None:
             self._early.append(message)
         elif isinstance(message, StreamFrame):
@@ -176,7 +176,7 @@ class JoinedSpace:
             self._show_envelope(message)
 
     def receive_gap(self, _: HistoryGap) -> None:
-        """Say that messages were missed."""
+        """Note that messages were missed."""
         self.note("some messages were missed and are no longer available")
 
     def note(self, text: str) -> None:
@@ -212,12 +212,12 @@ class JoinedSpace:
 
     @property
     def catching_up(self) -> int | None:
-        """How many missed envelopes have arrived while more follow; None if nothing is missing."""
+        """The number of missed envelopes that have arrived so far; None if nothing is missing."""
         return self.me.messenger.session.client.catching_up
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The participants that are here, without us."""
+        """The participants that are here, except us."""
         return tuple(sorted(self.me.peers))
 
     def entry(self, name: str | None) -> BoardEntry | None:
@@ -225,7 +225,7 @@ class JoinedSpace:
         return None if name is None or self.board is None else entry_of(self.board, name)
 
     def read_run_file(self) -> None:
-        """Reload which programs should run here and their problems; nothing for a space on another machine."""
+        """Reload the programs that should run here, and their problems. Does nothing for a space on another machine."""
         run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
         self.faults = run.faults() if run is not None else {}
         self.ended = run.ended() if run is not None else {}
@@ -246,7 +246,7 @@ class JoinedSpace:
         return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
 
     async def load_story(self, entry: FeedEntry) -> None:
-        """Ask the receivers of a chat for its receipts, step by step."""
+        """Ask the addressees of a chat for its receipts."""
         lines: list[str] = []
         for name in entry.marks:
             try:
@@ -269,19 +269,19 @@ class JoinedSpace:
         return await self._send(action.envelope)
 
     def allowed_calls(self, name: str) -> tuple[str, ...]:
-        """Return the calls of a participant without approval, and how to end that."""
+        """Return the calls that a participant may make without approval, and how to revoke them."""
         found = allowed_calls(name, self._capabilities.get(name, ()))
         return tuple(f"{meaning}; `{ending(name, pattern)}` ends it, and so does E" for meaning, pattern in found)
 
     async def end_allowed_calls(self, name: str) -> bool:
-        """End the right of a participant to call without approval. False if it had none."""
+        """Revoke a participant's calls without approval. Returns False if it had none."""
         patterns = [pattern for _, pattern in allowed_calls(name, self._capabilities.get(name, ()))]
         payload = {"recipient": name, "capabilities": patterns, "reason": "no longer always allowed"}
         draft = {"kind": kinds.CAPABILITY_REVOKE, "to": [name], "payload": payload}
         return bool(patterns) and await self._send(draft)
 
     async def _send(self, draft: Mapping[str, Any]) -> bool:
-        """Send an envelope. If that fails, a note says why, and the result is false."""
+        """Send an envelope. If that fails, add a note and return False."""
         to, about = tuple(draft.get("to") or ()), tuple(draft.get("correlation_id") or ())
         try:
             await self.me.send(str(draft["kind"]), draft.get("payload") or {}, to=to, correlation_id=about)
@@ -302,6 +302,6 @@ class JoinedSpace:
 
 
 def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
-    """Return the board, and the newest chats that the gateway still keeps, oldest first."""
+    """Return the board, and the newest stored chats, oldest first."""
     board, past = api.newest(PAST_ENVELOPES)
     return board, [one for one in past if one.kind == kinds.CHAT][-PAST_CHATS:]

@@ -1,6 +1,6 @@
 """`mew connect --json`: a connection that reads and writes lines of JSON, for scripts.
 
-Owns the translation between lines and messages. Joining and reconnecting is `mew_agent.participant.client`.
+Translates between lines and messages. `mew_agent.participant.client` joins and reconnects.
 """
 
 import json
@@ -36,7 +36,7 @@ QUIT: Final = "quit"
 
 @dataclass(frozen=True, slots=True)
 class LineFiles:
-    """Where lines of JSON are read and written, as given on the command line."""
+    """The files for lines of JSON, as given on the command line."""
 
     fifo_in: Annotated[
         Path | None, option("--fifo-in FILE", "With --json: FIFO to read from (default: standard input).")
@@ -58,7 +58,9 @@ class LineFiles:
 
 
 async def exchange_lines(client: Client, source: Iterable[str], write_line: WriteLine) -> None:
-    """Carry lines both ways until `quit` or the end of the connection. Raises the `GatewayError` that ended it."""
+    """Exchange lines in both directions until `quit` or the end of the connection. Raises the `GatewayError` that ended
+    it.
+    """
 
     async def write(message: Message) -> None:
         write_line(_line_of(message))

@@ -1,6 +1,6 @@
 """A conversation at a terminal, line by line.
 
-Owns the connection and the printing. What a line means is `terminal_chat`.
+Owns the connection and the printing. `terminal_chat` interprets lines.
 """
 
 from collections.abc import Callable

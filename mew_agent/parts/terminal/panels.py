@@ -1,6 +1,6 @@
 """[pure] The panels of the terminal application, as lines of styled text that fit a width.
 
-Owns layout only; the wording is `mew_board.words`. Styles are words that the application's theme knows. Width and time
+Owns only the layout; `mew_board.words` has the wording. Styles are names of the application's theme. Width and time
 come as arguments.
 """
 
@@ -50,19 +50,21 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
 
 
 def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantView]:
-    """Return the participants that a search finds; all if `wanted` is empty."""
+    """Return the participants that match a search; all if `wanted` is empty."""
     return [one for one in shown if wanted.lower() in one.searched]
 
 
 def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -> Line | None:
-    """Return the totals of a space as `mew status` shows them; None for a few agents."""
+    """Return a space's totals as in `mew status`; None for few agents."""
     found = totals(total(shown))
     text = found.text if style.unicode else found.text.replace(" · ", " - ")
     return ((words.clip(text, width), "dim"),) if found.agents >= SEVERAL else None
 
 
 def row(view: ParticipantView, *, width: int, is_tall: bool, style: TerminalStyle) -> list[Line]:
-    """Return a participant: name, gauge, and share or age of an old figure; tall rows add figure and basis."""
+    """Return a participant's row: name, gauge, and share, or the age of an old figure. Tall rows add figure and
+    basis.
+    """
     level = view.items[0].level if view.items else None
     urgent = "" if level is None else LEVEL_STYLES[level]
     style_word, name_style = urgent or fill_style(view), urgent or ("" if view.entry.connected else "dim")
@@ -76,7 +78,7 @@ def row(view: ParticipantView, *, width: int, is_tall: bool, style: TerminalStyl
 
 
 def _fill(view: ParticipantView, room: int, style_word: str, style: TerminalStyle, *, shows_age: bool) -> Line:
-    """Return the gauge and the share of a row; with `shows_age`, an old figure has its age in place of the gauge."""
+    """Return the gauge and the share of a row; with `shows_age`, the age of an old figure replaces the gauge."""
     if view.status is None or not view.drawn_share:
         why = view.reason if view.has_context else "" if view.entry.connected else "not connected"
         return ((words.clip(why, room + 5), "dim"),)
@@ -99,7 +101,7 @@ _TONE_STYLES: Final[Mapping[Tone, str]] = {"fine": "calm", "notice": "warn", "wa
 
 
 def fill_style(view: ParticipantView) -> str:
-    """Return the style of a figure: by how close it is to its limit, and never calm one turn before a compaction."""
+    """Return the style of a figure by its distance from the limit; one turn before a compaction it is never calm."""
     return _TONE_STYLES.get(view.fill_tone, "dim")
 
 
@@ -136,7 +138,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
 
 
 def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterator[Line]:
-    """Yield its name, its figure and its gauge."""
+    """Yield the participant's name, figure and gauge."""
     yield ((words.clip(view.name, width), "bold"),)
     if view.status is None or not view.has_context:
         yield ((words.NO_CONTEXT, "dim"),)
@@ -158,7 +160,7 @@ def _facts(view: ParticipantView, width: int) -> Iterator[Line]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text between words; a word that is longer than a line is cut."""
+    """Break a text between words. Cut words that are longer than a line."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines[-1] else words.clip(word, width)
@@ -170,7 +172,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def whole(texts: Sequence[str], width: int) -> Iterator[str]:
-    """Wrap texts without cutting anything: a person must not approve hidden parts."""
+    """Wrap texts without cutting anything, because a person must not approve hidden parts."""
     return (text[at : at + width] for text in texts for at in range(0, max(1, len(text)), width))
 
 
@@ -184,7 +186,7 @@ def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: Te
 
 
 def sparkline(figures: ParticipantFigures, *, now: datetime, width: int, style: TerminalStyle) -> str:
-    """Return the share of the window over the last hour, one cell per moment, with a mark where it was compacted."""
+    """Return the share of the window over the last hour, one cell per moment, with marks at compactions."""
     blocks, mark = _BLOCKS[style.unicode]
     step = timedelta(hours=1) / width
     begin = now - timedelta(hours=1)
@@ -212,6 +214,6 @@ def _section(title: str, texts: Sequence[str] | Iterator[str]) -> list[Line]:
 
 
 def _listed(title: str, texts: Iterable[str]) -> list[Line]:
-    """Return a section, or nothing if there is nothing to list."""
+    """Return a section, or nothing if the list is empty."""
     listed = [*texts]
     return _section(title, listed) if listed else []

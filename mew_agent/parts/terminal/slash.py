@@ -1,7 +1,6 @@
-"""[pure] Slash commands that send one envelope each, independent of the conversation.
+"""[pure] Slash commands that send one envelope, independent of the conversation.
 
-Owns their grammar and their help. Commands that refer to the conversation (proposals, acknowledgements) are in
-`terminal_chat`.
+Owns their grammar and help. `terminal_chat` has the commands about the conversation (proposals, acknowledgements).
 """
 
 import json
@@ -45,7 +44,7 @@ COMMANDS: Final = tuple(sorted({"/help", *re.findall(r"(?:^|[,;] )(/[a-z]+)", HE
 
 
 def completions(line: str, names: Sequence[str]) -> list[str]:
-    """Return the lines that completing the last word can give: a command, a `@name`, or the name after a command."""
+    """Return the possible completions of a line's last word: a command, a `@name`, or the name after a command."""
     before, space, word = line.rpartition(" ")
     if not space:
         candidates = [*COMMANDS, *(f"@{name}" for name in names)]
@@ -57,7 +56,7 @@ def completions(line: str, names: Sequence[str]) -> list[str]:
 
 
 def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the participants that a text names as `@name`, in the order of `names`."""
+    """Return the participants named as `@name` in a text, in the order of `names`."""
     words = {word.rstrip(".,:;!?") for word in text.split() if word.startswith("@")}
     return tuple(name for name in names if f"@{name}" in words)
 
@@ -74,11 +73,11 @@ class TypedEnvelope:
 
 
 class InvalidLine(ValueError):
-    """A line that cannot be understood; the message says why."""
+    """An invalid line; the message has the reason."""
 
 
 def control(command: str, parts: list[str]) -> TypedEnvelope:
-    """Return a command that acts on a participant: its name, then the command's own words. Raises `InvalidLine`."""
+    """Parse a command about a participant: its name, then the command's own words. Raises `InvalidLine`."""
     name = command.removeprefix("/")
     verb = VERBS.get(name)
     if verb is None or "words" not in verb or name == "cancel":
@@ -105,7 +104,7 @@ def _capabilities(words: list[str]) -> dict[str, Any]:
 
 
 def _right(word: str) -> str:
-    """Return a role or a kind; kinds have a slash or a star, except `chat`."""
+    """Return a role or a kind; kinds have a slash or a star, or are `chat`."""
     if word not in (*ROLE_PATTERNS, kinds.CHAT) and not {"/", "*"} & {*word}:
         raise InvalidLine(f"'{word}' is not one of {', '.join(ROLE_PATTERNS)}, or a kind such as mcp/proposal")
     return word
@@ -161,7 +160,7 @@ def stream(parts: list[str]) -> TypedEnvelope:
 
 
 def as_typed(value: Mapping[str, Any]) -> TypedEnvelope:
-    """Return an envelope that was typed as JSON."""
+    """Return an envelope typed as JSON."""
     payload, context = value.get("payload"), value.get("context")
     return TypedEnvelope(
         str(value["kind"]),

@@ -1,7 +1,7 @@
 """[pure] A conversation at a terminal: reads typed lines, and shows received envelopes.
 
-Keeps what slash commands refer to: the numbers of open proposals, chats not yet acknowledged, and the recipients of
-plain text. The participant knows which proposals are open and which work is unfinished. Sends and prints nothing.
+Keeps the context of slash commands: the numbers of open proposals, unacknowledged chats, and the recipients of plain
+text. The participant knows the open proposals and the unfinished work. Sends and prints nothing.
 """
 
 import json
@@ -45,7 +45,7 @@ _REMEMBERED: Final = 200
 class TerminalChat:
     """One person's conversation. `targets` receive plain text; empty means all participants.
 
-    Its participant reads each envelope first, and knows whether a proposal `is_open` and which work is `unfinished`.
+    Its participant reads each envelope first, and provides `is_open` of proposals and the `unfinished` work.
     """
 
     me: str
@@ -68,9 +68,9 @@ class TerminalChat:
     # -- typed lines -------------------------------------------------------------------------------------
 
     def parse_line(self, line: str, names: Sequence[str] = ()) -> Sequence[TypedEnvelope | str]:
-        """Read a typed line: return envelopes to send, or a text to show. Raises `InvalidLine`.
+        """Parse a typed line: return envelopes to send, or a text to show. Raises `InvalidLine`.
 
-        `names` are those that a text may address as `@name`.
+        `names` are valid in `@name`.
         """
         text = line.strip()
         if not text:
@@ -163,9 +163,10 @@ class TerminalChat:
         return TypedEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
     def _open_proposal(self, parts: list[str]) -> int:
-        """Return the number of the proposal. It may be omitted only if one is open: another may have arrived just now.
+        """Return the number of the proposal. It may be omitted only for a single open proposal, because another may
+        just have arrived.
 
-        For the same reason it may not be omitted in the first decision after another participant closed a proposal.
+        So it is also required in the first decision after another participant closed a proposal.
         """
         self._drop_closed()
         closed, self._closed_by_others = self._closed_by_others, None
@@ -183,7 +184,7 @@ class TerminalChat:
     # -- received envelopes ------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> str | None:
-        """Remember the targets of later commands. Returns the text to show; None to show nothing."""
+        """Remember the targets of later commands. Returns the text to show, or None."""
         self._drop_closed()
         if envelope.kind == kinds.CHAT and envelope.names(self.me):
             self.unanswered[envelope.id] = envelope.sender
@@ -225,7 +226,7 @@ class TerminalChat:
                 return self._answer_shown(envelope) if mine else None
 
     def _new_proposals(self, proposed: Iterable[Envelope]) -> str | None:
-        """Number those of the proposals that are open and have no number. Returns the text to show."""
+        """Number the open proposals without a number. Returns the text to show."""
         known = {one.id for one in self.proposals.values()}
         new = [one for one in proposed if self.is_open(one) and one.id not in known]
         numbered = dict(enumerate(new, self._last_number + 1))
@@ -265,7 +266,7 @@ class TerminalChat:
 
 
 def figures_of(status: Status | None) -> str:
-    """Return how full a participant is, after a comma; empty if its status has no figures."""
+    """Return a participant's figures after a comma; empty if its status has none."""
     if status is None or not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:

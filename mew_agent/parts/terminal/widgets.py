@@ -1,6 +1,6 @@
 """The widgets of the terminal application: conversation, composer, participants and attention.
 
-Own how something is drawn and which keys it has. What is drawn is `feed` and `panels`.
+Own drawing and keys. `feed` and `panels` provide the contents.
 """
 
 import re
@@ -62,7 +62,7 @@ _COLOURS: Final = {
 
 
 def content_of(lines: Iterable[Line]) -> Content:
-    """Styled lines as Textual's content; no text of a participant is read as markup."""
+    """Return styled lines as Textual content. Texts of participants are never read as markup."""
     return Content("\n").join(
         Content.assemble(*(Content.styled(text, _COLOURS.get(style, "")) for text, style in line)) for line in lines
     )
@@ -98,7 +98,7 @@ _SHORT_CHARS: Final = 1_000
 
 
 class _CodeBlock(CodeBlock):
-    """Code without empty lines around it, which a small terminal has no room for."""
+    """Code without empty lines around it, to save room in a small terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -128,7 +128,7 @@ class _FeedLine(NamedTuple):
 class FeedView(ScrollView, can_focus=True):
     """The conversation, newest at the bottom. Scrolls to new entries unless the reader has scrolled up.
 
-    One widget draws the lines of all entries: with a widget for each, Textual lays out all of them on every change.
+    One widget draws all entries, because Textual lays out all widgets at every change.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "toggle_work", "Show/hide details")]
@@ -148,11 +148,11 @@ class FeedView(ScrollView, can_focus=True):
         self._lines: list[_FeedLine] = []
 
     def on_mount(self) -> None:  # Textual calls that of `ScrollView` as well
-        """Draw everything again in the colours of another theme."""
+        """Redraw everything when the theme changes."""
         self.watch(self.app, "theme", lambda: self._waiting.update(self._entries), init=False)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Notice that a reader scrolled up, or back to the end."""
+        """Note whether the reader scrolled up, or back to the end."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self._follows = True
@@ -172,9 +172,9 @@ class FeedView(ScrollView, can_focus=True):
             self._waiting.discard(key)
 
     def draw(self, seconds: float) -> None:
-        """Draw changes. At the end of the conversation the newest comes first, the rest waits for the next call.
+        """Draw changes. At the end of the conversation, draw the newest first, and the rest in the next call.
 
-        `seconds` is about how long that may take: to draw a long past at once would hold up the keys.
+        This may take about `seconds`, because drawing a long history at once would delay the keys.
         """
         width = self.scrollable_content_region.width
         if width != self._width:
@@ -187,7 +187,7 @@ class FeedView(ScrollView, can_focus=True):
             self.scroll_end(animate=False, immediate=True)
 
     def _draw_waiting(self, width: int, end: float) -> None:
-        """Draw the entries that wait, the newest first; at the end of the conversation until the time `end`."""
+        """Draw the waiting entries, newest first; at the end of the conversation, stop at the time `end`."""
         options = _CONSOLE.options.update(width=width)
         for key in [one for one in reversed(self._entries) if one in self._waiting]:
             lines = _CONSOLE.render_lines(Group(*self._texts(self._entries[key])), options, pad=False)
@@ -197,7 +197,7 @@ class FeedView(ScrollView, can_focus=True):
                 break
 
     def _lay_out(self) -> None:
-        """Put the lines of all entries below each other; the line at the top stays there for a reader."""
+        """Arrange the lines of all entries. For a reader who scrolled up, the top line stays in place."""
         top = self._lines[self.scroll_offset.y][:2] if self.scroll_offset.y < len(self._lines) else None
         strips = ((key, self._strips.get(key, ())) for key in self._entries)
         self._lines = [_FeedLine(key, at, one) for key, lines in strips for at, one in enumerate(lines)]
@@ -278,13 +278,13 @@ class FeedView(ScrollView, can_focus=True):
         self.refresh()
 
     def on_click(self, event: Click) -> None:
-        """Show or hide the calls of the clicked work, or the story of the clicked chat."""
+        """Show or hide the calls of the clicked work or the story of the clicked chat."""
         at = self.scroll_offset.y + event.y
         if at < len(self._lines) and self._lines[at].place == 0 and self.text_selection is None:
             self._toggle({self._lines[at].key})
 
     def action_toggle_work(self) -> None:
-        """Show the calls of the work, and the stories of the chats, on the screen, or hide them if all are shown."""
+        """Show the calls of work and the stories of chats on the screen, or hide them if all are shown."""
         top = self.scroll_offset.y
         seen = {one.key for one in self._lines[top : top + self.size.height] if self._entries[one.key].opens}
         self._toggle(seen - self._opened or seen)
@@ -320,7 +320,7 @@ class Composer(Input):
         self._place = 0
 
     async def action_submit(self) -> None:
-        """Send the line, and keep it for the arrow keys. Later keys go to the next line."""
+        """Send the line, keep it for the arrow keys, and start the next one."""
         line, self.value = self.value, ""
         if line.strip() and self._sent[-1:] != [line]:
             self._sent.append(line)
@@ -328,18 +328,18 @@ class Composer(Input):
         self.post_message(self.Sent(line))
 
     def fill(self, text: str) -> None:
-        """Put a text there for the person to finish."""
+        """Insert a text for the person to complete."""
         self.value = text
         self.cursor_position = len(text)
         self.focus()
 
     def action_recall(self, step: int) -> None:
-        """Show the line that was sent before (-1) or after (1) the one shown."""
+        """Show the line sent before (-1) or after (1) the shown one."""
         self._place = min(len(self._sent), max(0, self._place + step))
         self.fill(self._sent[self._place] if self._place < len(self._sent) else "")
 
     def action_complete(self) -> None:
-        """Complete the last word, as far as all candidates agree; go to the next widget if there is nothing to."""
+        """Complete the last word as far as all candidates agree; without candidates, focus the next widget."""
         if not self.value:
             self.screen.focus_next()
             return
@@ -371,12 +371,12 @@ _HEADING: Final = "# "
 
 
 def heading_row(title: str) -> tuple[str, Content]:
-    """Return the row of a list that is a heading: it cannot be selected."""
+    """Return a heading as a row of a list that cannot be selected."""
     return f"{_HEADING}{title}", Content.styled(title, "bold")
 
 
 class KeyedList(OptionList):
-    """A list of rows with ids; the selection follows the id when text, order and number change.
+    """A list of rows with ids. The selection follows the id when texts, order or number change.
 
     Until the person selects something, the first row is selected.
     """
@@ -390,7 +390,7 @@ class KeyedList(OptionList):
     on_click = on_key  # as does the mouse
 
     def show(self, rows: Sequence[tuple[str, Content]]) -> None:
-        """Show these rows: only texts that changed are drawn again, unless the order changed."""
+        """Show these rows. Redraw only changed texts, unless the order changed."""
         if [one.id for one in self.options] == [key for key, _ in rows]:
             self._replace_texts(rows)
             return
@@ -410,7 +410,7 @@ class KeyedList(OptionList):
                 self.replace_option_prompt(key, content)
 
     def choose(self, key: str | None) -> None:
-        """Select a row, if it is there."""
+        """Select a row, if it exists."""
         keys = [one.id for one in self.options]
         if key in keys:
             self._was_used = True
@@ -449,7 +449,7 @@ class AttentionList(KeyedList):
 
 
 class TextScreen(ModalScreen[object]):
-    """A text over the application, until a key closes it."""
+    """A text over the application, closed by a key."""
 
     CSS = """
     TextScreen { align: center middle; }

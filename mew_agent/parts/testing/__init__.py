@@ -1,8 +1,7 @@
 """pytest fixtures for programs that take part in a space: a gateway, a rehearsal model, an environment, a participant.
 
-Owns the space of a test and who runs it. The gateway and the model run in a thread, so that tests may be plain
-functions, run under AnyIO or another plugin, or start programs. The only module that imports pytest; a project names it
-in its `conftest.py`:
+Runs the space of a test. The gateway and the model run in a thread, so tests may be plain functions, run under AnyIO or
+another plugin, or start programs. Only this module imports pytest; a project names it in its `conftest.py`:
 
     pytest_plugins = ["mew_agent.parts.testing"]
 """
@@ -44,7 +43,7 @@ class ModelServer(Protocol):
 
     @property
     def options(self) -> Any:
-        """Its present options; `model` is the model's name."""
+        """Its current options; `model` is the model's name."""
 
     def change(self, **changes: Any) -> None:
         """Replace options by name, from the next request on."""
@@ -65,9 +64,10 @@ def mew_space() -> str | Path:
 
 @pytest.fixture
 def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[RunningGateway]:
-    """Run a gateway with the space of the test on a free port of this machine. It writes no files, starts no program.
+    """Run a gateway with the space of the test on a free port of this machine. It writes no files and starts no
+    programs.
 
-    `ws_url` and `token_of(participant)` are what clients need; `board()` is what `mew status` shows.
+    Clients need `ws_url` and `token_of(participant)`. `board()` returns the board, as in `mew status`.
     """
     with mew_thread.wrap_async_context_manager(serve_in_process(mew_space)) as gateway:
         yield gateway
@@ -77,7 +77,7 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 def mew_model(mew_thread: BlockingPortal) -> Iterator[ModelServer]:
     """Run the rehearsal model as an OpenAI-compatible server.
 
-    `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
+    `requests` lists the received requests; `change(...)` sets options of `RehearsalOptions` from the next request on.
     """
     serve = load_only(TEST_MODELS)
     assert serve is not None, f"no installed package adds to '{TEST_MODELS}'"
@@ -89,7 +89,7 @@ def mew_model(mew_thread: BlockingPortal) -> Iterator[ModelServer]:
 def mew_environment(mew_gateway: RunningGateway, mew_model: ModelServer) -> Callable[[str], dict[str, str]]:
     """`mew_environment(participant)`: the environment variables of a program that joins as this participant.
 
-    They are what `mew up` sets, and the rehearsal model as the provider. `from_environment` takes them as an argument.
+    They are the variables of `mew up`, with the rehearsal model as the provider. Pass them to `from_environment`.
     """
 
     def variables(participant: str) -> dict[str, str]:
@@ -110,7 +110,7 @@ def mew_environment(mew_gateway: RunningGateway, mew_model: ModelServer) -> Call
 async def mew_participant(
     mew_gateway: RunningGateway, mew_environment: Callable[[str], dict[str, str]]
 ) -> AsyncIterator[Participant]:
-    """Join as the space's default participant, else its first one, in tests that AnyIO's plugin runs."""
+    """Join as the space's default participant, else its first one, in tests under AnyIO's plugin."""
     config = mew_gateway.config
     name = config.space.default_participant or next(iter(config.participants))
     async with Participant.from_environment(mew_environment(name)) as me:

@@ -1,1 +1,1 @@
-"""Exact tokenizers of model families, each with an extra of its own."""
+"""Exact tokenizers of model families, each with its own extra."""

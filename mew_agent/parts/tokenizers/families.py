@@ -1,7 +1,7 @@
 """The tokenizers of four families of models, on libraries that the extras install.
 
-Never uses the network: vocabularies come with an extra or are the user's files. Loading takes some tenths of a second
-and counting some milliseconds per 100,000 characters, so callers use a worker thread.
+Never uses the network: vocabularies come with an extra or from the user. Loading takes some tenths of a second and
+counting some milliseconds per 100,000 characters, so callers use a worker thread.
 """
 
 import base64

@@ -40,7 +40,7 @@ _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """The participant or the observer that a token belongs to, as given on the command line."""
+    """The participant or observer of a token, as given on the command line."""
 
     participant: Annotated[
         str | None, participant_argument("Id of a participant in space.yaml (default: list the tokens).")
@@ -51,7 +51,7 @@ class TokenHolder:
 
     @property
     def id(self) -> str:
-        """The id that was given."""
+        """The given id."""
         return self.participant or str(self.observer)
 
     def file(self, state: Path, *, must_exist: bool = True) -> Path:
@@ -68,7 +68,7 @@ class TokenHolder:
 
 @dataclass(frozen=True, slots=True)
 class NewTokenOptions:
-    """How long a new token is valid, and how to print it, as given on the command line."""
+    """The expiry and the output format of a new token, as given on the command line."""
 
     output: Annotated[TokenFormat, option("--format, --output, -o FORMAT", "Print text, json, or env for a shell.")] = (
         "text"

@@ -1,6 +1,6 @@
-"""Record spans with OpenTelemetry, by its conventions for generative AI, and export them.
+"""Records spans with OpenTelemetry, by its conventions for generative AI, and exports them.
 
-Owns the names and attributes of spans. `opentelemetry` is imported when tracing is enabled, here only.
+Owns the names and attributes of spans. Only this module imports `opentelemetry`, when tracing is enabled.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai (spans `invoke_agent`, `chat`, `execute_tool`;
 `tools/call` of MCP), and `POST` of HTTP. Compactions and approvals have no convention yet; their attributes begin with
@@ -36,9 +36,9 @@ _TOOL: Final = {"gen_ai.operation.name": "execute_tool"}
 
 @dataclass(frozen=True, slots=True)
 class SpanForm:
-    """How one kind of work is recorded.
+    """The span form of one kind of work.
 
-    `name` is filled with its facts. `attributes` are the names of facts, `fixed` are always set.
+    `name` is a template for its facts. `attributes` are the names of facts; `fixed` attributes are always set.
     """
 
     name: str
@@ -132,9 +132,9 @@ def make_recorder(provider: "TracerProvider | None" = None) -> "SpanRecorder":
 
 
 def recorder_for(environ: Mapping[str, str]) -> "SpanRecorder | None":
-    """Return a recorder that exports, if `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_TRACES_EXPORTER` ask for it.
+    """Return an exporting recorder if `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_TRACES_EXPORTER` is set.
 
-    `service.name` is `mew-agent`, unless `OTEL_SERVICE_NAME` names another. Warns if the extra is missing.
+    `service.name` is `OTEL_SERVICE_NAME`, or `mew-agent`. Warns if the extra is missing.
     """
     exporter = environ.get("OTEL_TRACES_EXPORTER", "")
     has_endpoint = not exporter and any(environ.get(one) for one in _ENDPOINT_VARIABLES)

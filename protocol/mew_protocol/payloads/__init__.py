@@ -1,6 +1,6 @@
 """[pure] The payload models of all kinds, one module for each namespace.
 
-`read_payload` reads a payload as a model, `read_or_none` whatever may be invalid; `all_kinds.PAYLOADS` maps kinds to
+`read_payload` reads a payload as a model, `read_or_none` one that may be invalid; `all_kinds.PAYLOADS` maps kinds to
 models. All models keep unknown keys.
 """
 

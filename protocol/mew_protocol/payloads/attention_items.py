@@ -1,6 +1,6 @@
-"""[pure] Attention items, as the gateway sends them, with their actions and changes of texts.
+"""[pure] Attention items in the gateway's form, with their actions and text changes.
 
-Which items there are is decided in `mew_board.attention`.
+`mew_board.attention` decides which items exist.
 """
 
 from typing import Any, Final, Literal
@@ -41,9 +41,9 @@ Row = tuple[Mark, str]
 
 
 class TextChange(Payload):
-    """A change of a text: its lines in hunks. `keys` are the arguments with the text before and after.
+    """A change of a text: its lines in hunks. `keys` are the arguments with the old and the new text.
 
-    Unchanged lines far from a change are in no row; a row `@` says which lines follow.
+    Unchanged lines far from a change are omitted; a row `@` says which lines follow.
     """
 
     keys: tuple[str, str]
@@ -60,9 +60,9 @@ class TextChange(Payload):
 class AttentionAction(Payload):
     """A possible action on an item.
 
-    `command` does it in a terminal. `envelope` is what it sends: kind, `to`, payload, `correlation_id`; absent if only
-    a command does it. `capability` is the kind that the sender needs. `allowed` says whether the reader may send it;
-    absent if the reader is not known. `confirm` is what the reader has to be told, and to confirm, before it acts.
+    `command` does it in a terminal. `envelope` is the envelope to send (kind, `to`, payload, `correlation_id`); absent
+    if only a command does it. `capability` is the required kind. `allowed` says whether the reader may send it; absent
+    for an unknown reader. `confirm` is the text that the reader must confirm first.
     """
 
     label: str
@@ -74,11 +74,11 @@ class AttentionAction(Payload):
 
 
 class AttentionItem(Payload):
-    """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
+    """One thing that needs a person. `reason` is a sentence; `id` stays the same while the cause exists.
 
-    Without `participant`, it is about the space, or it is a group of the items in `items`. `rejected_by` are the
-    participants that have rejected a proposal which others may still approve. `changes` are what a proposed call would
-    change in texts, by their place in its arguments.
+    Without `participant`, it is about the space, or a group of the items in `items`. `rejected_by` are the participants
+    that rejected a proposal which others may still approve. `changes` are a proposed call's text changes, by their
+    place in its arguments.
     """
 
     id: str
@@ -94,7 +94,7 @@ class AttentionItem(Payload):
 
 
 class Attention(Payload):
-    """`GET /spaces/{id}/attention`: items that need a person, the most urgent first."""
+    """`GET /spaces/{id}/attention`: items that need a person, most urgent first."""
 
     space: str
     at: str

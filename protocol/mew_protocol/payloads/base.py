@@ -1,4 +1,4 @@
-"""[pure] The base of all payload models, and how a payload is read."""
+"""[pure] The base of all payload models, and functions that read payloads."""
 
 from typing import Final, TypeVar, Unpack
 

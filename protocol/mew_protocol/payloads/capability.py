@@ -20,7 +20,7 @@ class Grant(Payload, kind=kinds.CAPABILITY_GRANT):
 class Revoke(Payload, kind=kinds.CAPABILITY_REVOKE):
     """Revoke granted capabilities, by the id of the grant or by pattern.
 
-    What the recipient has passed on ends as well. With `keep_passed_on` the others keep it, but cannot give it back.
+    Capabilities that the recipient passed on also end. With `keep_passed_on` they stay, but cannot be given back.
     """
 
     recipient: str = Field(min_length=1)
@@ -31,7 +31,7 @@ class Revoke(Payload, kind=kinds.CAPABILITY_REVOKE):
 
 
 class EndedRights(Payload):
-    """Capabilities that a participant has no longer, and the participant that had given them."""
+    """Capabilities that a participant lost, and their giver."""
 
     participant: str
     granted_by: str
@@ -41,7 +41,7 @@ class EndedRights(Payload):
 class Ended(Payload, kind=kinds.CAPABILITY_ENDED):
     """The rights that ended together with a revoked right or a removed participant.
 
-    `omitted` is the number of capabilities that a long list leaves out.
+    `omitted` is the number of capabilities missing from a long list.
     """
 
     ended: tuple[EndedRights, ...]
@@ -49,7 +49,7 @@ class Ended(Payload, kind=kinds.CAPABILITY_ENDED):
 
 
 class GrantAck(Payload, kind=kinds.CAPABILITY_GRANT_ACK):
-    """The answer of the recipient of a grant."""
+    """The recipient's answer to a grant."""
 
     status: str | None = None
     grant_id: str | None = None

@@ -41,7 +41,7 @@ REFUSAL_CODES: Final = frozenset(
 
 
 def chat_refusal_in(envelope: Draft) -> str | None:
-    """Return why a `chat/acknowledge` refuses the chat that it refers to; None for any other envelope.
+    """Return why a `chat/acknowledge` refuses its chat; None for other envelopes.
 
     No answer to that chat follows.
     """
@@ -51,7 +51,7 @@ def chat_refusal_in(envelope: Draft) -> str | None:
 
 
 class TokenUsage(Payload):
-    """Tokens as the provider reported them, of one model call or added up. An unknown figure is absent."""
+    """Tokens as the provider reported them, for one model call or summed. Unknown figures are absent."""
 
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(ge=0)
@@ -61,9 +61,9 @@ class TokenUsage(Payload):
 
 
 class TurnReport(Payload):
-    """The cost of an answer, and the context it leaves.
+    """The cost of an answer, and the context after it.
 
-    `usage` adds up all `calls` of the turn, summaries included; it is absent unless the provider reported each of them.
+    `usage` sums all `calls` of the turn, including summaries; it is absent unless the provider reported each call.
     `last_call` is the usage of the newest main call. `is_new` says that the session began with this turn. `problem` is
     why the answer reports a failure. `status` is the session's.
     """
@@ -79,7 +79,7 @@ class TurnReport(Payload):
 
 
 class ChatFailure(Payload):
-    """Why a chat is not the answer that was asked for.
+    """Why a chat is not the requested answer.
 
     `code` is `failed`, `timeout`, `killed` (the program ended several times while it answered), `too_old`, `refused`,
     or that of a refusal (see `Acknowledge`) by an agent that may not acknowledge. `problem` says why, for people.
@@ -92,13 +92,12 @@ class ChatFailure(Payload):
 class Chat(Payload, kind=kinds.CHAT):
     """A message. `format` is `plain` or `markdown`. The other keys are extensions.
 
-    `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. `session`
-    names the conversation in which an agent answers, one of the sender's own; the answer then carries `turn`.
-    `response_format` has the shape of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an
-    earlier chat of the sender that the agent holds; `correlation_id` names it. `would_overflow` says that a chat is
-    held, and why. `receipts` asks for one `chat/acknowledge` with each change of its receipt. `failure` marks a chat in
-    which an agent says that it cannot answer. `urgent` asks an agent to read the
-    chat before the next step of the answer that it works on, if its settings allow that.
+    `needs_reply` says whether its sender expects an answer; without it, an agent decides by the text. `session` names
+    the sender's own conversation in which an agent answers; the answer then has `turn`. `response_format` has the shape
+    of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an earlier chat of the sender that
+    the agent holds; `correlation_id` names it. `would_overflow` says that a chat is held, and why. `receipts` requests
+    a `chat/acknowledge` for each change of its receipt. `failure` marks a chat in which an agent reports that it cannot
+    answer. `urgent` asks an agent to read the chat before the next step of a running turn, if its settings allow that.
     """
 
     text: str = Field(min_length=1)
@@ -118,12 +117,12 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ...
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
-    the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused:REASON` says that no
-    answer follows, and `code` why: `queue_full` (too many messages of its sender wait), `budget_spent` (of its sender),
-    `program_failed` (the program could not handle it), `would_overflow` (it can never fit; `fit` has the figures),
-    `sessions_unsupported` or `response_format_unsupported` (the agent's program supports neither).
-    With a `receipt` the status is `read`, another state, or the form in which the context holds the message after a
-    change. `reason` says why a `queued` message waits, if there is more to say than that others come first.
+    the agent holds it, and `choices` lists the sender's options for delivery. A `status` of `refused:REASON` says that
+    no answer follows, and `code` why: `queue_full` (too many messages of its sender wait), `budget_spent` (of its
+    sender), `program_failed` (the program could not handle it), `would_overflow` (it can never fit; `fit` has the
+    figures), `sessions_unsupported` or `response_format_unsupported` (the agent's program supports neither). With a
+    `receipt` the status is `read`, another state, or the message's form in the context after a change. `reason` says
+    why a `queued` message waits, except behind others.
     """
 
     status: str | None = None
@@ -136,6 +135,6 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
 
 
 class ChatCancel(Payload, kind=kinds.CHAT_CANCEL):
-    """A message needs no answer any more; `correlation_id` names it."""
+    """A message no longer needs an answer; `correlation_id` names it."""
 
     reason: str | None = None

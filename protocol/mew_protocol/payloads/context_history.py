@@ -1,6 +1,6 @@
-"""[pure] The context figures of a space over time, as `GET /spaces/{id}/context/history` sends them.
+"""[pure] The context figures of a space over time, in the form of `GET /spaces/{id}/context/history`.
 
-A figure that was not known at a time is absent there, as it is in a status.
+Unknown figures are absent, as in a status.
 """
 
 from typing import Final
@@ -25,8 +25,8 @@ class FigureSample(Payload):
 class RecordedCompaction(Payload):
     """One compaction with the figures of `LastCompaction`; `spent_tokens` are the reported tokens of its calls.
 
-    `asked_by` is the participant that requested it; absent if the agent compacted by itself, or if that is not known.
-    `summary` is its text, if the agent has shown it to a participant since.
+    `asked_by` is the participant that requested it; absent if the agent compacted on its own, or if unknown. `summary`
+    is its text, if the agent has shown it to a participant.
     """
 
     at: str
@@ -51,7 +51,7 @@ class ParticipantFigures(Payload):
 
 
 class ContextHistory(Payload):
-    """The figures of a space. `more` says that older ones of the requested time were left out."""
+    """The figures of a space. `more` says that older figures of the requested time were omitted."""
 
     space: str
     at: str

@@ -1,6 +1,7 @@
 """[pure] `mcp/*`: Model Context Protocol messages in envelopes, and proposals to send them.
 
-The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the envelope's `correlation_id` links answers.
+The TypeScript SDK omits `jsonrpc` and `id`. Both are optional here, because the envelope's `correlation_id` links
+answers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,8 +29,8 @@ KEPT_SHORT: Final = 8
 class Request(Payload, kind=kinds.MCP_REQUEST):
     """An MCP request, such as `tools/call`.
 
-    One that approves a proposal has the digest of what its sender was shown, see `digest_of`. `proposal_changed` says
-    that the sender asks for something else than was proposed; otherwise the gateway refuses a difference.
+    An approval has the digest of the displayed proposal, see `digest_of`. `proposal_changed` says that the sender
+    changed the call on purpose; without it, the gateway refuses differences.
     """
 
     method: str = Field(min_length=1)
@@ -58,7 +59,7 @@ class Response(Payload, kind=kinds.MCP_RESPONSE):
 
 
 class Proposal(Payload, kind=kinds.MCP_PROPOSAL):
-    """A request that its sender may not send itself; a participant with the capability may fulfil it."""
+    """A request that its sender may not make itself. A participant with the capability may fulfil it."""
 
     method: str = Field(min_length=1)
     params: dict[str, Any] | None = None
@@ -68,9 +69,8 @@ class UndecidedProposal(Envelope):
     """An `mcp/proposal` that needs a decision, as it was sent, and its age.
 
     `may_fulfil` are the participants that may send the request. `truncated`: its parameters are too large to be kept.
-    `digest` is that of the whole proposal. `short_id` is the beginning of its id with which no earlier id began: it
-    names this proposal, and will not name a later one. `rejected_by` are the participants that rejected it; others may
-    still fulfil it.
+    `digest` covers the whole proposal. `short_id` is the shortest beginning of its id with which no earlier id began.
+    It never names a later proposal. `rejected_by` are the participants that rejected it; others may still fulfil it.
     """
 
     age_seconds: float | None = None
@@ -82,17 +82,17 @@ class UndecidedProposal(Envelope):
 
     @staticmethod
     def of(proposal: Envelope) -> "UndecidedProposal":
-        """Return a proposal as it was sent, without keys of the gateway that its proposer may have set."""
+        """Return a proposal as sent, without forged keys of the gateway."""
         sent = {key: one for key, one in proposal.as_dict().items() if key not in GATEWAY_KEYS}
         return UndecidedProposal.model_validate(sent)
 
     def is_named(self, name: str) -> bool:
-        """Return True if a typed name means this proposal: its id, or a beginning that is long enough."""
+        """Return True if a typed name means this proposal: its id, or a sufficiently long beginning of it."""
         shortest = self.id[:KEPT_SHORT] if self.short_id is None else self.short_id
         return self.id.startswith(name) and name.startswith(shortest)
 
     def as_proposal(self) -> Envelope:
-        """Return the envelope that was sent, without the keys of the gateway."""
+        """Return the original envelope, without the gateway's keys."""
         return Envelope.model_validate({key: one for key, one in self.as_dict().items() if key not in GATEWAY_KEYS})
 
 
@@ -128,7 +128,7 @@ class Notification(Payload, kind=kinds.MCP_NOTIFICATION):
 
 
 def proposals_in(welcome: Mapping[str, Any]) -> tuple[Envelope, ...]:
-    """Return the undecided proposals in a welcome as they were sent, without those that are unreadable or truncated."""
+    """Return the undecided proposals of a welcome in their original form, without unreadable and truncated ones."""
     found: list[Envelope] = []
     listed = welcome.get("proposals")
     for value in listed if isinstance(listed, list | tuple) else ():
@@ -163,33 +163,33 @@ def arguments_of(body: Mapping[str, Any]) -> Any:
 
 
 def repeats_call(fulfilment: Envelope, subject: CallSubject) -> bool:
-    """Return True if a request asks for the proposed call. A response names none.
+    """Return True if a request is for the proposed call. A response never is.
 
-    The arguments may differ: a fulfiller may correct them.
+    The arguments may differ, because a fulfiller may correct them.
     """
     return fulfilment.kind != kinds.MCP_REQUEST or CallSubject.read(fulfilment.body) == subject
 
 
 def is_for_peers(fulfilment: Envelope, peers: Collection[str]) -> bool:
-    """Return True if a request goes to proposed peers, or a proposed peer answers it or passes it on.
+    """Return True if a request goes to proposed peers, or if a proposed peer answers or forwards it.
 
-    A proposal without `peers` is for any.
+    A proposal without `peers` is for any peer.
     """
     asked = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
     return not peers or fulfilment.sender in peers or (bool(asked) and set(asked) <= set(peers))
 
 
 def fulfils(fulfilment: Envelope, subject: CallSubject, peers: Collection[str]) -> bool:
-    """Return True if a request or a response that refers to a proposal of this call to `peers` closes it.
+    """Return True if a correlated request or response closes a proposal of this call to `peers`.
 
-    TypeScript agents answer a proposal to them without repeating it as a request.
+    TypeScript agents answer a proposal directly, without repeating it as a request.
     """
     is_to_some = bool(peers) or fulfilment.kind == kinds.MCP_REQUEST
     return is_to_some and repeats_call(fulfilment, subject) and is_for_peers(fulfilment, peers)
 
 
 def repeats(request: Mapping[str, Any], proposal: Mapping[str, Any]) -> bool:
-    """Return True if the payload of a request is the proposed call without any change."""
+    """Return True if a request's payload is exactly the proposed call."""
     calls = [{"method": one.get("method"), "params": one.get("params")} for one in (request, proposal)]
     return canonical_json(calls[0]) == canonical_json(calls[1])
 
@@ -207,7 +207,7 @@ def digest_of(body: Mapping[str, Any], proposer: str, to: Iterable[str]) -> str:
 def approval_of(proposal: Envelope, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the payload of the request that approves a proposal, with the digest of the proposal.
 
-    `params` replace the proposed ones, where the approver changes them.
+    `params` are the approver's changed parameters.
     """
     body = proposal.body
     given = body.get("params") if params is None else dict(params)

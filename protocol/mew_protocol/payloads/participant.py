@@ -1,7 +1,7 @@
 """[pure] `participant/*`: the status of a participant, and its controls.
 
-Reads what a control contains, and for which participants it is. Participants carry a control out; the gateway enforces
-pauses and shutdowns.
+Reads the contents and the addressees of controls. Participants carry controls out; the gateway enforces pauses and
+shutdowns.
 """
 
 from datetime import datetime
@@ -29,7 +29,7 @@ from mew_protocol.status_word import StatusWord
 
 
 class PinnedText(PinReport):
-    """A pin with its text, as the answer to a `participant/request-status` with the field `pins` lists it."""
+    """A pin with its text, in the answer to a `participant/request-status` with the field `pins`."""
 
     text: str
 
@@ -54,9 +54,9 @@ class PrefixPart(Payload):
 class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
     """`participant/status`: a participant's report of itself.
 
-    `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
-    `context.basis` says how. `pins` and `prefix` are present only if they were requested. Further metrics in snake_case
-    are allowed.
+    `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if known;
+    `context.basis` says how it is known. `pins` and `prefix` are present only if requested. Further metrics in
+    snake_case are allowed.
     """
 
     messages_in_context: int = Field(ge=0)
@@ -70,7 +70,7 @@ class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
 
     @property
     def word(self) -> StatusWord:
-        """The `status`, read."""
+        """The parsed `status`."""
         return StatusWord.read(self.status)
 
     @model_validator(mode="after")
@@ -95,11 +95,10 @@ def report_of(status: Status | None) -> ContextReport:
 
 
 def check_new_status(status: Status, newest: datetime | None = None) -> datetime | None:
-    """Return when the figures of a new status were measured; None if it does not say.
+    """Return the time of measurement of a new status; None without one.
 
-    `newest` is when the newest figures that its sender reported were measured. Raises `PayloadError` for older figures,
-    for a time in another form than ISO 8601 with a time zone, and for 0 tokens, which agents send before their first
-    call: the size is unknown then.
+    `newest` is the time of its sender's newest figures. Raises `PayloadError` for older figures, for a time that is not
+    ISO 8601 with a time zone, and for 0 tokens, which agents send before their first call, when the size is unknown.
     """
     report = status.context
     if report is None:
@@ -126,7 +125,7 @@ ESTIMATE: Final = "estimate"
 
 
 def basis_label(tokens: int | None, report: ContextReport | None) -> str:
-    """Return how a figure is known, in a word: its basis; without a context report `estimate`, or `unknown`."""
+    """Return a figure's basis as a word; without a context report, `estimate` or `unknown`."""
     if report is not None:
         return report.basis
     return "unknown" if tokens is None else ESTIMATE
@@ -141,8 +140,8 @@ def refusal_in(status: object) -> str | None:
 def is_whole_status(status: Draft) -> bool:
     """Return True if a `participant/status` may replace the sender's last one.
 
-    A status for one asker may hold only the fields that were asked for. It is whole if nothing that its own `context`
-    implies is missing next to it. The word `refused` is about one request.
+    A status for one requester may contain only the requested fields. It is whole if it has everything that its
+    `context` implies. The word `refused` is about a single request.
     """
     body = status.body
     if not status.to:
@@ -159,9 +158,9 @@ def is_whole_status(status: Draft) -> bool:
 
 
 class StoredMessages(Payload):
-    """The chats that were sent to a participant by name while it is not joined, and since when the oldest waits.
+    """The chats sent to a participant by name while it is away, and the oldest one's time.
 
-    `is_complete` is false if the gateway has started since the participant left: there may be earlier ones.
+    `is_complete` is false if the gateway has restarted since the participant left, so there may be earlier ones.
     """
 
     messages: int = Field(ge=1)
@@ -170,7 +169,7 @@ class StoredMessages(Payload):
 
 
 class UnreadMessages(NamedTuple):
-    """The messages for a participant that no prompt has held, and since when the oldest waits.
+    """The unread messages of a participant, and the oldest one's time.
 
     `is_complete` is false if there may be earlier ones.
     """
@@ -183,11 +182,11 @@ class UnreadMessages(NamedTuple):
 class BoardEntry(Payload):
     """The last whole status of one participant, and its age.
 
-    `figure_at` is when the size in it was first reported, by the gateway's clock; absent if the size is unknown.
-    `outdated` says why that size may not be true any more; absent if it is of the last turn.
-    `seconds_to_compaction` is projected: how long until the context reaches where the agent compacts, or its window if
-    it never does, if it grows as it did within the last hour. Absent if it does not grow, is old, or is not known.
-    `stored` counts what waits at the gateway for a participant that is not joined.
+    `figure_at` is the time when its size was first reported, by the gateway's clock; absent for an unknown size.
+    `outdated` says why the size may be old; absent if it is from the last turn. `seconds_to_compaction` is the
+    projected time until the context reaches its compaction limit, or its window, at the growth of the last hour; absent
+    if the size is old, unknown or not growing. `stored` counts the messages that wait at the gateway for an absent
+    participant.
     """
 
     id: str
@@ -239,9 +238,9 @@ class Resume(Payload, kind=kinds.PARTICIPANT_RESUME):
 
 
 class FitQuestion(Payload):
-    """The size of a text, for the question whether it fits: `tokens`, or the counts of its `features`.
+    """The size of a text that may fit: `tokens`, or the counts of its `features`.
 
-    The features are those of the asker's `mew_agent.tokens.projection`; an agent with others does not answer.
+    The features come from the asker's `mew_agent.tokens.projection`; an agent with other features does not answer.
     """
 
     tokens: int | None = Field(default=None, ge=0)
@@ -251,7 +250,7 @@ class FitQuestion(Payload):
 class RequestStatus(Payload, kind=kinds.PARTICIPANT_REQUEST_STATUS):
     """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`.
 
-    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.text_fit.Fit`, if the agent knows.
+    The answer to `fit` has a key `fit` with a `mew_protocol.payloads.text_fit.Fit`, if the agent knows.
     """
 
     fields: tuple[str, ...] | None = None
@@ -266,10 +265,10 @@ class Forget(Payload, kind=kinds.PARTICIPANT_FORGET):
 
 
 class Compact(Payload, kind=kinds.PARTICIPANT_COMPACT):
-    """Compact the history to `target_tokens`, or to `target_percent` of the window; tokens count if both are given.
+    """Compact the history to `target_tokens`, or to `target_percent` of the window; `target_tokens` takes precedence.
 
-    Without either, everything but the protected tail is compacted. `interrupt` cancels the running turn of an agent
-    that can compact only between turns; it is asked to continue afterwards.
+    Without either, everything except the protected tail is compacted. `interrupt` cancels the running turn of an agent
+    that can only compact between turns; it continues afterwards.
     """
 
     reason: str | None = None
@@ -288,7 +287,7 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
     """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
     `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
-    `summary_by`, `summary_problem`, `cost` and `approval` are those of `LastCompaction`.
+    `summary_by`, `summary_problem`, `cost` and `approval` as in `LastCompaction`.
     """
 
     status: str
@@ -416,7 +415,7 @@ def read_control(draft: Draft) -> Control | None:
 
 
 def is_control_for(envelope: Envelope, participant: str) -> bool:
-    """Return True if a participant has to carry out this control. A control to everyone excludes its sender."""
+    """Return True if a participant must carry out this control. A broadcast control excludes its sender."""
     if envelope.kind in MAY_ADDRESS_EVERYBODY:
         return envelope.is_for(participant) and envelope.sender != participant
     return envelope.kind in CONTROLS and envelope.names(participant)

@@ -1,7 +1,6 @@
 """[pure] Read receipts: whether an agent has read a message, and its form in the context.
 
-Owns the request for the receipts of a list of messages, its answer, and the words for states. An agent says what it
-knows, and says so when it does not know: `unknown` is a state, never a guess.
+Owns the request for receipts, its answer, and the words for states. Agents never guess: `unknown` is a state.
 """
 
 from typing import Final, Literal
@@ -42,7 +41,7 @@ class PromptCall(Payload):
 class ReceiptEvent(Payload):
     """One step of a message. `what` is a state, a form in the context, or `undone`.
 
-    `compaction` is the number of the compaction, forget or clear that caused it, `trigger` its trigger.
+    `compaction` is the number of the compaction, forget or clear that caused it; `trigger` is its trigger.
     """
 
     what: ReceiptState | InContext | Literal["undone"]
@@ -57,8 +56,8 @@ class ReadReceipt(Payload):
     """The receipt of one message at one participant.
 
     `place` is its place in the queue, from 1. `position` is its place in the space. `answer` is the id of the answer.
-    `at` is when the present state began. `reason` says why it is refused, or why something is unknown. `compaction`
-    is the number of the change that took it out of the prompt.
+    `at` is the start of the current state. `reason` says why it is refused, or why something is unknown. `compaction`
+    is the number of the change that removed it from the prompt.
     """
 
     id: str
@@ -92,9 +91,9 @@ class ReadReceipt(Payload):
 
 
 class RequestReceipts(Payload, kind=kinds.PARTICIPANT_REQUEST_RECEIPTS):
-    """Ask for the receipts of messages that `sender` sent (default: the sender of the request).
+    """Request the receipts of messages from `sender` (default: the requester).
 
-    With `follow` the agent also sends one `chat/acknowledge` for each later change of each of these messages.
+    With `follow`, the agent also sends a `chat/acknowledge` for each later change of these messages.
     """
 
     ids: tuple[str, ...] = Field(min_length=1, max_length=MAX_RECEIPT_IDS)

@@ -1,7 +1,7 @@
 """[pure] `reasoning/*`: how an agent arrives at its answer, visible to every member.
 
-The id of `reasoning/start` is the `context` of all envelopes that follow. The specification uses `message`, the
-TypeScript agent `input` and `reasoning`, `action`, `actionInput`. We write both and read either.
+The id of `reasoning/start` is the `context` of all following envelopes. The specification uses `message`; the
+TypeScript agent uses `input` and `reasoning`, `action`, `actionInput`. We write both forms and read either.
 """
 
 from typing import Any

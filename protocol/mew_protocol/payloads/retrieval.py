@@ -1,7 +1,7 @@
-"""[pure] `participant/*` about past compactions: list and show them, undo one, and search removed messages.
+"""[pure] `participant/*` about past compactions: list, show and undo them, and search removed messages.
 
-Owns the requests and their answers. A request without its answer would wait: an agent that lacks the capability for the
-answer refuses with a `participant/status` to the sender.
+Owns the requests and their answers. An agent without the capability for an answer refuses the request with a
+`participant/status`, so that its sender does not wait.
 """
 
 from typing import Final, Literal

@@ -39,11 +39,11 @@ class FrameTotals(Payload):
 
 
 class DeliveryReceipt(Payload, kind=kinds.SYSTEM_RECEIPT):
-    """A receipt for a session: a connection that joined with `delivery`.
+    """A receipt for a session, a connection that joined with `delivery`.
 
     `accepted` and `duplicate` are about envelopes without an echo; `correlation_id` names them. `live`: the session has
-    caught up, and `frames` counts what was sent meanwhile. `gap`: envelopes that it missed are gone. `position` is
-    `<epoch>-<sequence>`.
+    caught up; `frames` has the counts of frames sent meanwhile. `gap`: missed envelopes are no longer available.
+    `position` is `<epoch>-<sequence>`.
     """
 
     status: Literal["accepted", "duplicate", "live", "gap"]
@@ -52,7 +52,7 @@ class DeliveryReceipt(Payload, kind=kinds.SYSTEM_RECEIPT):
 
 
 class Gap(Payload):
-    """Envelopes that a session cannot get any more: those after `after` and before `before`."""
+    """Envelopes that are lost for a session: those after `after` and before `before`."""
 
     after: str
     before: str
@@ -72,7 +72,7 @@ class DeliveryStart(Payload):
 class SpaceFacts(Payload):
     """Texts for agents: standing instructions, and the purpose of each described participant.
 
-    `would_fit` is what they do with chats that do not fit into their context (default: `warn`).
+    `would_fit` says what agents do with chats that do not fit (default: `warn`).
     """
 
     instructions: str | None = None
@@ -83,7 +83,7 @@ class SpaceFacts(Payload):
 class Welcome(Payload, kind=kinds.SYSTEM_WELCOME):
     """The first message to a new member.
 
-    Extensions: `board`, the last status of every participant, `proposals`, those that need a decision, and `space`.
+    Extensions: `board` (the last status of every participant), `proposals` (undecided ones), and `space`.
     """
 
     you: Member
@@ -105,7 +105,7 @@ class Presence(Payload, kind=kinds.SYSTEM_PRESENCE):
 
 
 class PresenceBatch(Payload, kind=kinds.SYSTEM_PRESENCE_BATCH):
-    """Several presences at once, in order, for a session that asked for `presence: batched` when it joined."""
+    """Several presences at once, in order, for a session that joined with `presence: batched`."""
 
     changes: tuple[Presence, ...]
 
@@ -113,7 +113,7 @@ class PresenceBatch(Payload, kind=kinds.SYSTEM_PRESENCE_BATCH):
 class ErrorPayload(Payload, kind=kinds.SYSTEM_ERROR):
     """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people.
 
-    `retry_after_seconds`: when to join again, if the gateway could not admit the connection now.
+    `retry_after_seconds` is the pause before the next join, if the gateway could not admit the connection.
     """
 
     error: str

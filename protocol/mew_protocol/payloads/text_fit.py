@@ -1,7 +1,7 @@
-"""[pure] Decide if a text fits into an agent's context window, as far as reports tell.
+"""[pure] Decides from reports whether a text fits into an agent's context window.
 
-Owns the arithmetic and its labels: an unknown figure is never 0, and what cannot be known neither fits nor overflows.
-Does not measure texts; their size comes as an argument.
+Owns the arithmetic and its labels: an unknown figure is never 0, and makes the decision unknown. Does not measure
+texts; their size is an argument.
 """
 
 from typing import Final, Literal
@@ -37,13 +37,13 @@ WouldFit = Literal["off", "warn", "hold"]
 
 
 class Fit(Payload):
-    """The answer for a text of `tokens`: `fits` is absent if it is not known, and `reason` says why.
+    """The answer for a text of `tokens`: `fits` is absent if unknown, and `reason` says why.
 
-    `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
-    that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
-    `fits_after_compaction` is the agent's own answer, and so is `largest_tokens`: the largest text that its window can
-    take, after a compaction and with an empty queue. `as_of` is when the figures were reported. `by_report` is True if
-    the agent did not answer itself, so that the figures are those of its last report.
+    `headroom_tokens` are the free tokens: `max_tokens` minus `context_tokens` (the next request), `queued_tokens`
+    (chats that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the
+    window. `fits_after_compaction` and `largest_tokens` come from the agent itself; the latter is the largest text that
+    fits after a compaction, with an empty queue. `as_of` is the time of the report. `by_report` is True if the figures
+    come from the agent's last report, not from its answer.
     """
 
     fits: bool | None = None
@@ -68,20 +68,20 @@ class Fit(Payload):
     def can_never_fit(self) -> bool:
         """Whether no compaction makes enough room for the text in a window of known size.
 
-        A size that nobody counted may be too high by a third.
+        An uncounted size may be too high by a third.
         """
         return self._is_too_large(self.tokens if self._is_counted else self.tokens * 3 // 4)
 
     @property
     def may_never_fit(self) -> bool:
-        """Whether no compaction makes enough room for the text if its size is right."""
+        """Whether no compaction makes enough room for the text, assuming that its size is right."""
         return self._is_too_large(self.tokens)
 
     def _is_too_large(self, tokens: int) -> bool:
-        """Return whether a text of this size is larger than any compaction makes room for.
+        """Return whether no compaction makes room for a text of this size.
 
-        A text below half of the window is not the cause, and an answer may be short: a text that needs the room kept
-        free for it is tried.
+        A text below half of the window is not the cause. A text that only needs the room reserved for the answer is
+        tried, because the answer may be short.
         """
         window, largest = self.max_tokens, self.largest_tokens
         if window is None or largest is None or self.max_tokens_basis == "assumed":
@@ -121,7 +121,7 @@ def fit_in(
 ) -> Fit:
     """Compare a text with the context of the sender of this status, at the time `as_of`.
 
-    It is not known by a figure that is `outdated`.
+    An `outdated` figure makes the result unknown.
     """
     report = report_of(status)
     if status is None or status.context is None:

@@ -1,1 +1,1 @@
-"""The configuration of a space: its keys, and reading them from space.yaml."""
+"""The configuration of a space: its keys, and the reading of space.yaml."""

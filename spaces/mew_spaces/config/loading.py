@@ -1,7 +1,7 @@
 """Reads space.yaml into `settings.SpaceConfig`. Every error names the file, the line and the column.
 
-Owns the way from a text to the model, and from a mistake back to its position. Does not use the values: `auth` makes
-tokens, the supervisor starts programs, and `mew_protocol.capability` reads capability patterns.
+Converts the text to the model, and mistakes to positions. Others use the values: `auth` makes tokens, the supervisor
+starts programs, and `mew_protocol.capability` reads capability patterns.
 """
 
 import json
@@ -78,7 +78,7 @@ def place_in(path: Path | str, place: Sequence[int | str]) -> str:
 
 
 def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:
-    """Return the text with one more participant at the end; all else stays. Raises `SpaceConfigError` if impossible."""
+    """Add a participant at the end of the text, and change nothing else. Raises `SpaceConfigError` if impossible."""
     document = _Document(text, Path(path))
     line, indent = document.end_of("participants", name)
     # JSON is valid YAML, so no YAML writer is needed.
@@ -96,7 +96,9 @@ def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path:
 
 
 def without_participant(text: str, name: str, *, path: Path | str = "space.yaml") -> str:
-    """Return the text without a participant; all else stays. Raises `SpaceConfigError` if something names it."""
+    """Remove a participant from the text, and change nothing else. Raises `SpaceConfigError` if another key refers to
+    it.
+    """
     document = _Document(text, Path(path))
     begin, end = document.lines_of("participants", name)
     lines = text.splitlines(keepends=True)
@@ -106,7 +108,7 @@ def without_participant(text: str, name: str, *, path: Path | str = "space.yaml"
 
 
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
-    """Check rules across keys: names that have to exist, tokens that have to be unique."""
+    """Check rules across keys: names must exist, tokens must be unique."""
 
     def check_name(name: str, *place: str) -> None:
         if name not in config.participants:
@@ -166,7 +168,9 @@ class _Document:
         return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}{_hint(detail['input'])}")
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
-        """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
+        """Return the line after a block mapping (None without one) and its indentation. Raises an error if it cannot be
+        extended.
+        """
         node = _value_of(self._parsed.root, section)
         if node is None:
             return None, 2
@@ -196,7 +200,7 @@ class _Document:
         return begin, end
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
-        """Yield the steps of a location without the names of union branches and the key marks that pydantic adds."""
+        """Yield the steps of a location without pydantic's names of union branches and its key marks."""
         node: Any = self.value
         for step in location:
             if isinstance(node, Mapping):
@@ -214,7 +218,9 @@ class _Document:
 
 @lru_cache(maxsize=1)
 def positions_of(text: str, path: Path) -> _Document:
-    """Return a text with its positions; the newest is kept, because many places of one file are asked for in turn."""
+    """Return a text with its positions. Caches the newest text, because callers look up many places of one file in
+    turn.
+    """
     return _Document(text, path)
 
 
@@ -224,7 +230,7 @@ def _value_of(node: yaml.Node | None, key: str) -> Any:
 
 
 def _advice(name: str, place: Sequence[int | str]) -> str:
-    """Return the advice for an unknown key: a similar key, the place where it belongs, or all keys."""
+    """Return the advice for an unknown key: a similar key, its right place, or all keys."""
     known = known_keys(SpaceConfig, place)
     if not known:
         return ""
@@ -239,7 +245,7 @@ def _advice(name: str, place: Sequence[int | str]) -> str:
 
 
 def _hint(found: object) -> str:
-    """Return the advice for a wrong value that was meant as something else."""
+    """Return the advice for a wrong value with a likely intention."""
     if not isinstance(found, str):
         return ""
     variable = _VARIABLE.search(found)

@@ -1,7 +1,7 @@
 """[pure] Ids that look like another id: `аda` with a Cyrillic letter and `ada`.
 
-Owns the comparison of two ids, by the confusable characters of Unicode (UTS 39), without characters that have no shape
-of their own, such as variation selectors. Ids of ASCII characters are never compared by it: `a1` and `al` differ.
+Compares ids by Unicode's confusable characters (UTS 39), and ignores characters without a shape, such as variation
+selectors. ASCII ids are not compared: `a1` and `al` differ.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _SMALL_CAPITAL: Final = "LATIN LETTER SMALL CAPITAL "
 
 
 def alike(name: str, others: Iterable[str]) -> str | None:
-    """Return the first of the other ids that a person could take for `name`, or None."""
+    """Return the first other id that a person could confuse with `name`, or None."""
     folded, shape = _folded(name), None
     for other in others:
         if _folded(other) == folded:
@@ -30,12 +30,12 @@ def alike(name: str, others: Iterable[str]) -> str | None:
 
 
 def imitates_ascii(name: str) -> bool:
-    """Return whether an id of other characters looks as if all of it were ASCII, such as `аda` or `ｇateway`."""
+    """Return whether an id with other characters looks like plain ASCII, such as `аda` or `ｇateway`."""
     return not name.isascii() and _shape(_folded(name)).isascii()
 
 
 def _folded(name: str) -> str:
-    """Return an id as some systems compare the names of files, such as those of tokens."""
+    """Return an id in the form in which some systems compare file names, such as those of tokens."""
     return normalize("NFC", normalize("NFC", name).casefold())
 
 

@@ -1,6 +1,6 @@
 """[pure] The keys of space.yaml as one typed, frozen model.
 
-Defines the valid keys and values, and their meaning. `loading` reads files and locates mistakes.
+Defines the valid keys, their values and their meaning. `loading` reads files and locates mistakes.
 """
 
 import ipaddress
@@ -47,19 +47,19 @@ def _checked_network(text: str) -> str:
 
 
 def _as_capability(value: object) -> object:
-    """Accept a kind alone, which means every envelope of it."""
+    """Accept a plain kind, for all its envelopes."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 def _check_number(value: object) -> object:
-    """Check the number before the patterns: a list of a million is refused at once."""
+    """Check the number before the patterns, to refuse a list of a million at once."""
     if isinstance(value, list | tuple) and (problem := number_problem(value)) is not None:
         raise ValueError(problem)
     return value
 
 
 def _nothing_as_empty(value: object) -> object:
-    """Accept `ada:` alone: a person with the default capabilities."""
+    """Accept `ada:` without a value as a person with the default capabilities."""
     return {} if value is None else value
 
 
@@ -74,7 +74,7 @@ class Capability(SettingsModel):
     """`false`: the participant may make such calls itself, and not approve those that others propose."""
 
     def pattern(self) -> dict[str, Any]:
-        """Return the pattern as welcome and presence carry it."""
+        """Return the pattern in the form of welcome and presence."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     @model_validator(mode="after")
@@ -146,7 +146,7 @@ class CommonParticipant(SettingsModel):
 
     @property
     def participant_type(self) -> ParticipantType | None:
-        """The type of its section; without a section, the one that its `mew` command means."""
+        """The type of its section; without a section, the type of its `mew` command."""
         if self.type_key is not None:
             return participant_types()[self.type_key]
         words = self.args if self.command == "mew" else ()
@@ -160,7 +160,7 @@ class CommonParticipant(SettingsModel):
 
     @property
     def is_person(self) -> bool:
-        """True without a program and another role. A person may hold several sockets at once."""
+        """True without a program or another role. A person may hold several sockets at once."""
         return self.acts_as == "person" and not self.has_program
 
     @property
@@ -170,12 +170,12 @@ class CommonParticipant(SettingsModel):
 
     @property
     def answers_chats(self) -> bool:
-        """False for a program that offers tools or figures only."""
+        """False for a program that only offers tools or figures."""
         return self.participant_type is None or self.participant_type.answers_chats
 
     @property
     def acts_as(self) -> Role:
-        """The role in space.yaml, else the one that fits its program."""
+        """The role in space.yaml, else the role of its program."""
         if self.role is not None:
             return self.role
         if self.participant_type is not None:
@@ -185,7 +185,7 @@ class CommonParticipant(SettingsModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_empty_sections(cls, value: Any) -> Any:
-        """Accept `agent:` alone: an agent with the default settings."""
+        """Accept `agent:` without a value as an agent with the default settings."""
         if not isinstance(value, dict):
             return value
         return {key: {} if one is None and key in participant_types() else one for key, one in value.items()}
@@ -204,7 +204,7 @@ class CommonParticipant(SettingsModel):
 
 
 def _type_keys() -> dict[str, Any]:
-    """Return the keys of all participant types, as pydantic's `create_model` takes them."""
+    """Return the keys of all participant types, in the form of pydantic's `create_model`."""
     keys: dict[str, Any] = {key: (one.settings | None, None) for key, one in participant_types().items()}
     for one in participant_types().values():
         keys |= one.more_keys
@@ -243,10 +243,10 @@ class LogSwitch(SettingsModel):
 
 
 class GatewayLogging(SettingsModel):
-    """Which logs the gateway writes under `<state>/logs`, and how large they may become.
+    """The gateway's logs under `<state>/logs`, and their size limits.
 
-    `delivered` is how deliveries are logged. `per_member`: one line for each recipient up to `per_member_up_to`, above
-    that one line with their number. `always`: one line for each recipient. `never`: none.
+    `delivered` selects the logging of deliveries. `per_member`: one line per recipient up to `per_member_up_to`, above
+    that a single line with their number. `always`: one line per recipient. `never`: none.
     """
 
     enabled: bool = True
@@ -325,10 +325,11 @@ class Limits(SettingsModel):
 
 
 class GatewayOptions(SettingsModel):
-    """How the gateway is reached, and from where. Names of hosts have no port; origins look like `https://example.org`.
+    """The gateway's addresses, and its allowed clients. Host names have no port; origins look like
+    `https://example.org`.
 
-    `localhost`, IP addresses, the host that the gateway listens on and that of `public_url` are always accepted, and so
-    are pages that the gateway itself serves. File names are relative to the folder of the space.
+    `localhost`, IP addresses, the listening host, the host of `public_url`, and the gateway's own pages are always
+    accepted. File names are relative to the folder of the space.
     """
 
     tls_cert: str | None = Field(default=None, min_length=1)
@@ -349,7 +350,7 @@ class GatewayOptions(SettingsModel):
 
 
 class HistoryOptions(SettingsModel):
-    """How accepted envelopes are stored. `limits` bounds their number and total size."""
+    """The storage of accepted envelopes. `limits` sets their maximum number and total size."""
 
     durability: Literal["memory", "flushed", "synced"] = "flushed"
     """Where an envelope is before it is accepted: in memory, with the operating system, or on the disk."""
@@ -392,7 +393,7 @@ class SpaceConfig(SettingsModel):
 
     @property
     def is_reference(self) -> bool:
-        """Whether the gateway behaves as the TypeScript gateway where that is less strict."""
+        """Whether the gateway is as lenient as the TypeScript gateway."""
         return self.compat == "reference"
 
     @property

@@ -1,6 +1,6 @@
-"""[pure] The table of storages that several gateways of a space share. `backplane` in space.yaml configures one.
+"""[pure] The table of storages for spaces with several gateways. `backplane` in space.yaml configures one.
 
-Owns the interface of such a storage, and how it is found: by entry points of the group `mew_spaces.storages`. Names no
+Owns the interface of such a storage. Finds storages by entry points of the group `mew_spaces.storages`. Names no
 storage.
 """
 
@@ -37,9 +37,9 @@ class StorageType(ABC):
 
     @abstractmethod
     def open(self, config: Any, *, folder: Path, state: Path) -> AbstractAsyncContextManager[Any]:
-        """Open the storage of a configuration while the block runs. Yields an `OpenStorage` of the gateway.
+        """Open the storage of a configuration while the block runs. Yields the gateway's `OpenStorage`.
 
-        `folder` is that of the space, `state` its state folder. Imports the packages of `extra`. Raises `SpacesError`.
+        `folder` is the space's folder, `state` its state folder. Imports the packages of `extra`. Raises `SpacesError`.
         """
 
 
@@ -55,7 +55,7 @@ def storage_for(options: SettingsModel) -> StorageType:
 
 
 def with_addresses(options: SettingsModel | None, text: str) -> SettingsModel:
-    """Return the options for `--backplane`, of the first storage that accepts the text. Raises `ValueError`."""
+    """Return the options for `--backplane` from the first storage that accepts the text. Raises `ValueError`."""
     problem = ValueError(_NONE_INSTALLED)
     for one in shared_storages().values():
         try:

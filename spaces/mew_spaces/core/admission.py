@@ -1,5 +1,5 @@
-"""[pure] Checks before the capability check: how often a participant sends, whether an envelope is well formed, and
-whether it says the same as another one with its id.
+"""[pure] Checks before the capability check: the rate of a participant, the form of an envelope, and whether it repeats
+an earlier one with its id.
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ _REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
 
 
 class RateLimit:
-    """A rate with bursts for each key: up to `burst` permits, all of them at first, which come back at `per_second`.
+    """A rate limit with bursts per key: `burst` permits at first, replenished at `per_second`.
 
-    With more keys than `MAX_KEYS`, the one unused for longest is forgotten.
+    Above `MAX_KEYS`, drops the key that was unused for longest.
     """
 
     def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        """`clock` reads a clock that cannot be set: a jump would add or withhold permits."""
+        """`clock` must be monotonic, because a jump would add or withhold permits."""
         self._per_second = per_second
         self._burst = float(burst)
         self._clock = clock
@@ -50,7 +50,7 @@ class RateLimit:
         """How many permits each key had left, and when."""
 
     def try_spend(self, key: str = "") -> bool:
-        """Spend one permit of a key, and return whether there was one."""
+        """Spend one permit of a key. Returns False if there is none."""
         now = self._clock()
         last = self._left.get(key)
         if last is None:
@@ -64,7 +64,7 @@ class RateLimit:
 
 
 def malformed(draft: Draft, sender: str, may_open: bool = False) -> ErrorPayload | None:
-    """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
+    """Return the first reason why no participant may send this envelope, regardless of capabilities; else None.
 
     With `may_open`, participants may send `stream/open`.
     """
@@ -99,7 +99,7 @@ def _bad_header(kind: str) -> ErrorPayload:
 
 
 def content_digest(draft: Draft) -> str:
-    """Return a digest of kind, addressees and payload: some clients count ids from 1 at each start."""
+    """Return a digest of kind, addressees and payload, because some clients restart their ids at 1."""
     return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()
 
 

@@ -1,8 +1,8 @@
-"""[pure] The members of a space: connections that join and leave, and the departure of an absent participant.
+"""[pure] The members of a space: connections that join and leave, and the departure of absent participants.
 
-These are facts, which hold at once. A person may hold several connections, and is present from the first to the last.
-Any other participant holds one: the newest, and the older one learns that it was superseded. A virtual connection (a
-log file) stands outside this rule: it neither supersedes nor is superseded.
+These are facts, and take effect at once. A person may have several connections, and is present from the first to the
+last. Other participants have one: a newer connection supersedes the older, which is notified. A virtual connection (a
+log file) is exempt: it neither supersedes nor is superseded.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class ConnectionRules:
         return self.revoked.get(participant, -1) > checked_at
 
     def join(self, event: ConnectionJoins, batch: int, *, now: datetime) -> tuple[Effect, ...]:
-        """Let a participant in after its token was checked. A second join on a connection repeats the welcome."""
+        """Admit a participant whose token was checked. A second join on a connection repeats the welcome."""
         connection, participant, checked_at = event
         if self.is_revoked(participant, checked_at):
             return self.reject(connection, errors.UNAUTHORIZED, REFUSED_TOKEN, errors.CLOSE_UNAUTHORIZED, now=now)
@@ -124,7 +124,7 @@ class ConnectionRules:
         return tuple(effects)
 
     def join_virtually(self, connection: ConnectionId, participant: ParticipantId) -> tuple[Effect, ...]:
-        """Let a log file receive as a participant. The participant becomes a member; no presence is sent."""
+        """Connect a log file as a receiver for a participant, which becomes a member. Sends no presence."""
         member = self._members.setdefault(participant, MemberConnections())
         if any(gateway_of(one) == gateway_of(connection) for one in member.logs):
             return ()
@@ -142,15 +142,15 @@ class ConnectionRules:
         *,
         now: datetime,
     ) -> tuple[Effect, ...]:
-        """Send an error to a connection that may not join, then close it."""
+        """Send an error to a refused connection, then close it."""
         payload = ErrorPayload(error=error, message=message, retry_after_seconds=retry_after_seconds)
         envelope = self._messages.compose_error(payload, None, now=now, envelope_id=envelope_id)
         return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
 
     def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
-        """Return whether a join may be older than its participant's newest connection, which is on another gateway.
+        """Return whether a join may be older than the participant's newest connection, on another gateway.
 
-        A client that has moved since may have sent it, and it was stored late.
+        A client may have moved after sending a join that was stored late.
         """
         member = self._members.get(participant)
         if member is None or not member.sockets or self._membership.permissions_of(participant).several_connections:
@@ -180,7 +180,7 @@ class ConnectionRules:
     # Leaving
 
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
-        """Handle a closed connection. One that was superseded or never joined changes nothing."""
+        """Handle a closed connection. A superseded or never joined one changes nothing."""
         member = self._members.get(participant)
         if member is None or connection not in member.sockets:
             return ()
@@ -209,9 +209,9 @@ class ConnectionRules:
     def remove(
         self, participant: ParticipantId, *, now: datetime
     ) -> tuple[Changes, tuple[Effect, ...], tuple[EndedRights, ...]]:
-        """Return how a participant is removed for good, with its connections, tokens, streams and rights to write.
+        """Return the removal of a participant with its connections, tokens, streams and rights to write.
 
-        These are the changes, what follows them, and the rights of others that end with its own.
+        Returns the changes, their effects, and the rights of others that end with it.
         """
         member = self._members.get(participant)
         effects: list[Effect] = []
@@ -237,7 +237,7 @@ class ConnectionRules:
         return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
 
     def _close_all_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
-        """Return how the proposals and streams of a participant are closed: the changes and the announcements."""
+        """Return the changes and announcements that close a participant's proposals and streams."""
         closed = self._membership.proposals.close_of(participant)
         changes, effects = self._streams.end_streams_of(participant, now=now)
         if closed:
@@ -249,7 +249,7 @@ class ConnectionRules:
     # Time
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
-        """End expired pauses, and the streams and grants of participants that did not come back."""
+        """End expired pauses, and the streams and grants of participants that did not return."""
         for stream in self._membership.state.streams.values():
             if stream.owner not in self._members:  # opened over HTTP: its owner may still join
                 self.absent_since.setdefault(stream.owner, now)
@@ -269,7 +269,7 @@ class ConnectionRules:
 
     @property
     def waits_for_time(self) -> bool:
-        """Whether `expire` may have something to do later if nothing else happens."""
+        """Whether `expire` has future work without further events."""
         state = self._membership.state
         is_owner_absent = any(stream.owner not in self._members for stream in state.streams.values())
         is_pause_limited = any(pause.until is not None for pause in state.pauses.values())
@@ -277,7 +277,7 @@ class ConnectionRules:
         return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited or is_asking)
 
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
-        """Shift every deadline: the wall clock was set by this much."""
+        """Shift every deadline by a jump of the wall clock."""
         self.absent_since = {name: since + by for name, since in self.absent_since.items()}
         self._board.shift(by)
         return self._change(self._membership.shift_pauses(by))
@@ -288,18 +288,18 @@ class ConnectionRules:
         return state_changed(changes)
 
     def _request_statuses(self, now: datetime) -> Iterator[Deliver]:
-        """Ask for the figures that are old, the participants alone: nobody else has to act on it."""
+        """Request outdated figures, from their participants only."""
         for name in self._board.requests.take_due(self._may_report, now=now):
             request = self._messages.compose(kinds.PARTICIPANT_REQUEST_STATUS, {}, now=now, to=(name,))
             yield Deliver(request, self._membership.connections_of((name,)))
 
     def _may_report(self, participant: str) -> bool:
-        """Return whether a participant may answer and takes part in chats, unlike tools and bridges."""
+        """Return whether a participant may answer and takes part in chats (tools and bridges do not)."""
         answer = Draft(kind=kinds.PARTICIPANT_STATUS, to=(GATEWAY,), payload={})
         return all(self._membership.may_send(participant, one) for one in (answer, Draft(kind=kinds.CHAT, payload={})))
 
     def _resumed(self, participant: str, pause_id: str | None, now: datetime) -> Broadcast:
-        """Announce the end of a pause that timed out. Few agents have the capability `participant/resume`."""
+        """Announce the end of a pause that timed out, because few agents may send `participant/resume`."""
         resume: Envelope = self._messages.compose(
             kinds.PARTICIPANT_RESUME,
             Resume(reason="timeout"),

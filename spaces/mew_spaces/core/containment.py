@@ -1,8 +1,8 @@
-"""[pure] Decide if one capability pattern contains another: a participant passes on only its own rights.
+"""[pure] Decides whether one capability pattern contains another, so that participants pass on only their own rights.
 
-A pattern is contained in another if each part of it equals the other's part, or is literal and matches it. This is
-stricter than true containment: of two globs that nest, neither contains the other unless they are spelled the same.
-It never errs the other way: an envelope that matches a contained pattern always matches the other one.
+A pattern is contained if each part equals the other's part, or is literal and matches it. This is stricter than true
+containment: of two nested globs, neither contains the other unless they are equal. It is never too lenient: an envelope
+that matches a contained pattern always matches the containing one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,10 +47,10 @@ def covering(
     ignore_to: bool = False,
     steps: Steps | None = None,
 ) -> tuple[CapabilityPattern, ...] | None:
-    """Return for each kind of `wanted` the first of these patterns that contains it. None if one has none, or invalid.
+    """Return, for each kind of `wanted`, the first pattern that contains it; None if one is not contained or invalid.
 
-    A participant may pass on what its own patterns cover, `BASELINE` among them. Several calls may share a budget.
-    Raises `BudgetExceeded` if it is spent.
+    A participant may pass on what its own patterns (with `BASELINE`) cover. Several calls may share a budget. Raises
+    `BudgetExceeded` if it is spent.
     """
     held, steps = tuple(patterns), steps or Steps(COMPARISON_STEPS)
     found: list[CapabilityPattern] = []
@@ -89,7 +89,7 @@ def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, st
 
 
 def _object_within(wanted: object, held: Mapping[str, Any], steps: Steps) -> bool:
-    """Return True if `wanted` has every condition of `held`, at least as strict."""
+    """Return True if `wanted` has all conditions of `held`, at least as strict."""
     return isinstance(wanted, Mapping) and all(
         key in wanted
         and (_within(wanted[key], held[key], steps) if _is_plain(key) else is_same_value(wanted[key], held[key], steps))
@@ -118,7 +118,7 @@ def _matches(held: object, value: object, steps: Steps) -> bool:
 
 
 def _may_match(pattern: str, text: str) -> bool:
-    """Return False if the characters before a pattern's first wildcard rule a text out: compiling costs far more."""
+    """Return False if a pattern's characters before its first wildcard exclude a text. Cheaper than compiling."""
     if pattern[:1] in ("!", "/"):
         return True
     ends = [place for place in (pattern.find("*"), pattern.find("?")) if place >= 0]
@@ -126,7 +126,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _compilation_steps(held: object) -> int:
-    """Return the cost of compiling a payload pattern. Its depth was bounded before."""
+    """Return the cost of compiling a payload pattern. Its depth is already limited."""
     if isinstance(held, Mapping):
         return sum(_compilation_steps(key) + _compilation_steps(value) for key, value in held.items())
     if isinstance(held, list | tuple):

@@ -1,6 +1,6 @@
 """[pure] Effects: the actions of a space as values. The service performs them one by one, in order.
 
-Connections appear as numbers only; the service knows which socket or file is behind a number.
+Connections are only numbers; the service maps them to sockets and files.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Broadcast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Deliver an envelope to some connections and not to the history. A secret is not logged either."""
+    """Deliver an envelope to some connections and not to the history. A secret is not logged."""
 
     envelope: Envelope
     connections: tuple[ConnectionId, ...]
@@ -50,7 +50,7 @@ class Relay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """Send connections of a participant a welcome: a picture of the space when this effect is performed."""
+    """Send a participant's connections a welcome with the state of the space at that moment."""
 
     participant: ParticipantId
     connections: tuple[ConnectionId, ...]
@@ -72,7 +72,7 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close a connection after everything that was sent to it before."""
+    """Close a connection after everything sent to it before."""
 
     connection: ConnectionId
     code: int
@@ -89,14 +89,14 @@ class AddToken:
 
 @dataclass(frozen=True, slots=True)
 class RevokeTokens:
-    """Remove a participant: accept no token of it any more, and close every socket it has left."""
+    """Remove a participant: stop accepting its tokens, and close all its remaining sockets."""
 
     participant: ParticipantId
 
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """Log that an envelope changed the permissions of a participant. `capabilities` are the patterns concerned."""
+    """Log that an envelope changed the permissions of a participant. `capabilities` are the changed patterns."""
 
     envelope: Envelope
     participant: str
@@ -106,7 +106,7 @@ class AuditNote:
 
     @property
     def event(self) -> str:
-        """The kind of the envelope, as logs write it."""
+        """The kind of the envelope, in the form of logs."""
         return self.envelope.kind.replace("/", "_")
 
 
@@ -130,7 +130,7 @@ NO_ANSWER: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(eq=False, slots=True)
 class Receipt:
-    """The outcome of one envelope: either `accepted` is the envelope, or `refused` says why it was not accepted."""
+    """The outcome of one envelope: `accepted` is the envelope, or `refused` the reason."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None
@@ -147,15 +147,15 @@ class Receipt:
 
 
 def state_changed(changes: Changes) -> tuple[Effect, ...]:
-    """Return the effect that stores changes; nothing if there are none."""
+    """Return the effect that stores changes; nothing without changes."""
     return (StateChanged(changes),) if changes else ()
 
 
 def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = NO_ANSWER) -> Receipt:
-    """Return the receipt of an envelope that is accepted and broadcast after the effects in `before`."""
+    """Return the receipt of an accepted envelope, which is broadcast after the effects in `before`."""
     return Receipt((*before, Broadcast(envelope)), accepted=envelope, answer=answer)
 
 
 def refuse(error: str, message: str, *, code: str | None = None, **details: Any) -> Receipt:
-    """Return the receipt of an envelope that is refused; `details` are further keys of the error payload."""
+    """Return the receipt of a refused envelope; `details` are further keys of the error payload."""
     return Receipt((), refused=ErrorPayload(error=error, message=message, code=code, **details))

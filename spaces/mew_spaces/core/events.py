@@ -1,7 +1,7 @@
-"""[pure] Events: every change of a space begins with one. A space takes its events in one order.
+"""[pure] Events: every change of a space starts with one. A space processes its events in one order.
 
-Where several gateways share the order, a batch of events adds the time and a secret seed, from which every gateway
-derives the same ids and tokens. Owns the form of batches as bytes. Does not know the effect of an event.
+With several gateways, a batch of events also has the time and a secret seed, from which every gateway derives the same
+ids and tokens. Owns the byte format of batches. Does not know the effects of events.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class ConnectionJoins(NamedTuple):
-    """A connection joins. `token_checked_at` is the newest batch that its gateway had applied at the check."""
+    """A connection joins. `token_checked_at` is the newest batch that its gateway had applied when it checked the
+    token.
+    """
 
     connection: ConnectionId
     participant: ParticipantId
@@ -42,10 +44,10 @@ class ConnectionLeaves(NamedTuple):
 
 
 class EnvelopeArrives(NamedTuple):
-    """An envelope of a participant in a checked form; without a connection it came by HTTP.
+    """A participant's envelope with a checked form; without a connection, it came over HTTP.
 
-    `may_repeat`: the sender sends an envelope again when it learns of no outcome. `data` are the bytes of `draft` if
-    its `encode` returns the same; one of the two is enough. An event from another gateway has `data` alone.
+    `may_repeat`: the sender repeats envelopes without an outcome. `data` are the bytes of `draft`, if equal to its
+    `encode`; one of the two is enough. An event from another gateway only has `data`.
     """
 
     connection: ConnectionId | None
@@ -57,14 +59,14 @@ class EnvelopeArrives(NamedTuple):
 
 
 class LogFileJoins(NamedTuple):
-    """The log file of a participant begins to receive."""
+    """The log file of a participant starts to receive."""
 
     connection: ConnectionId
     participant: ParticipantId
 
 
 class FrameArrives(NamedTuple):
-    """A stream frame of a member. It follows the envelopes that its sender sent before, and is never stored."""
+    """A stream frame of a member. It stays behind its sender's earlier envelopes, and is never stored."""
 
     connection: ConnectionId
     sender: ParticipantId
@@ -72,17 +74,17 @@ class FrameArrives(NamedTuple):
 
 
 class ClockJumps(NamedTuple):
-    """The wall clock of the only gateway was set: all deadlines move along."""
+    """The wall clock of the only gateway was set, so all deadlines shift."""
 
     by: timedelta
 
 
 class TimePasses(NamedTuple):
-    """Something may have expired."""
+    """Time has passed, and something may have expired."""
 
 
 class GatewayStarts(NamedTuple):
-    """The gateway of this batch begins to hold connections."""
+    """The gateway of this batch starts to accept connections."""
 
 
 class GatewayIsGone(NamedTuple):
@@ -126,7 +128,7 @@ _NAMES: dict[Any, str] = {event: name for name, event in _BY_NAME.items()}
 
 
 class BatchHeader(NamedTuple):
-    """Which gateway composed a batch, as which of its batches, and when. Batches of a gateway are numbered from 1."""
+    """The gateway, number and time of a batch. Batches of a gateway are numbered from 1."""
 
     gateway: int
     number: int
@@ -135,7 +137,7 @@ class BatchHeader(NamedTuple):
 
 
 def first_connection(gateway: int) -> int:
-    """Return the number below all connection ids of a gateway."""
+    """Return the number just below a gateway's connection ids."""
     return gateway << _CONNECTION_BITS
 
 
@@ -161,7 +163,9 @@ def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
 
 
 def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
-    """Return the header and the events of a batch. Raises `ValueError` if other rules, or no gateway, wrote it."""
+    """Return the header and the events of a batch. Raises `ValueError` for another rules version, or for data that no
+    gateway wrote.
+    """
     head, _, rest = data.partition(b"\n")
     try:
         version, gateway, number, at, seed = from_json(head)

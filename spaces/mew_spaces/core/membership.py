@@ -1,7 +1,7 @@
-"""[pure] Membership: the participants of a space, those that are connected, and the permissions of each.
+"""[pure] Membership: the participants of a space, their connections, and their permissions.
 
-Combines space.yaml with the durable state: invitations, removals, grants, pauses and shutdowns. Methods that name a
-change return it; only `apply` changes the state. What was proposed is in `proposals`; `membership_rules` decides which
+Combines space.yaml with the durable state: invitations, removals, grants, pauses and shutdowns. Methods named after a
+change return it; only `apply` changes the state. `proposals` has the proposals; `membership_rules` decides which
 changes an envelope may cause. Does not know tokens, sockets or files.
 """
 
@@ -49,7 +49,7 @@ Source = Literal["static", "dynamic", "implicit"]
 
 
 class PermissionDecision(NamedTuple):
-    """The result of a capability check: the permissions it used, and the pattern that allowed the envelope."""
+    """The result of a capability check: the used permissions, and the pattern that allowed the envelope."""
 
     permissions: "Permissions"
     matched: CapabilityPattern | None
@@ -58,7 +58,7 @@ class PermissionDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The permissions of one participant. `patterns` are its capabilities as advertised, also as `patterns_json`."""
+    """The permissions of one participant. `patterns` (and as JSON, `patterns_json`) are its advertised capabilities."""
 
     capabilities: CapabilitySet
     patterns: tuple[dict[str, Any], ...]
@@ -68,7 +68,7 @@ class Permissions:
     _decisions: dict[int, PermissionDecision] = field(default_factory=dict, repr=False, compare=False)
 
     def decide(self, draft: Draft, *, ignore_to: bool) -> PermissionDecision:
-        """Decide whether an envelope may be sent, by which pattern, and where that pattern comes from."""
+        """Decide whether an envelope may be sent, by which pattern, and from which source."""
         matched = self.capabilities.match(draft, ignore_to=ignore_to)
         if matched is not None and matched["kind"] in _EVERYTHING and draft.kind == kinds.STREAM_OPEN:
             matched = None  # a message of gateways, so a pattern has to name it
@@ -83,7 +83,7 @@ class Permissions:
 
 @dataclass(slots=True)
 class MemberConnections:
-    """The connections of one member. Those in `logs` only write log files, one of each gateway."""
+    """The connections of one member. Those in `logs` only write log files, one per gateway."""
 
     sockets: list[ConnectionId] = field(default_factory=list)
     logs: list[ConnectionId] = field(default_factory=list)
@@ -95,7 +95,7 @@ class MemberConnections:
 
 
 class Membership:
-    """The participants of one space. `connected` are those in the space now, in the order in which they joined."""
+    """The participants of one space. `connected` are the current members, in the order of joining."""
 
     def __init__(self, config: SpaceConfig, state: SpaceState) -> None:
         self.state = state
@@ -145,10 +145,10 @@ class Membership:
         return Change("invited", participant, invitation), *lifted
 
     def remove(self, participant: str) -> tuple[Changes, tuple[EndedRights, ...]]:
-        """Remove a participant with everything it was given, until it is invited again.
+        """Remove a participant and all its rights, until it is invited again.
 
-        If it was invited for this run only, space.yaml may name it later. Returns the changes, and the rights that end
-        with it: those that it has passed on.
+        A participant invited only for this run may appear in space.yaml later. Returns the changes, and the rights it
+        passed on, which end.
         """
         invitation = self._invitation_of(participant)
         is_temporary = invitation is not None and invitation.until_restart and not invitation.above_configured
@@ -163,7 +163,7 @@ class Membership:
     # Who is in the space
 
     def connections_of(self, participants: Iterable[str]) -> tuple[ConnectionId, ...]:
-        """Return the connections of those participants that are in the space."""
+        """Return the connections of these participants, as far as they are in the space."""
         return tuple(
             connection
             for name in participants
@@ -174,7 +174,7 @@ class Membership:
     # What each participant may send
 
     def permissions_of(self, participant: str) -> Permissions:
-        """Return a participant's permissions; an unknown one gets the defaults of the space."""
+        """Return a participant's permissions; an unknown participant gets the defaults of the space."""
         permissions = self._permissions.get(participant)
         if permissions is None:
             invitation = self._invitation_of(participant)
@@ -198,7 +198,9 @@ class Membership:
         return compiled
 
     def may_send(self, participant: str, draft: Draft, *, approving: bool = False) -> bool:
-        """Return whether a participant may send an envelope. `approving`: it approves the proposal of another."""
+        """Return whether a participant may send an envelope. `approving`: it approves another participant's
+        proposal.
+        """
         held = self.permissions_of(participant).capabilities
         return held.allows(draft, ignore_to=self._config.capabilities.ignore_to, approving=approving)
 
@@ -209,10 +211,10 @@ class Membership:
     def sources(
         self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str
     ) -> tuple[tuple[str, ...] | None, ...]:
-        """Return the sources of each pattern; None for one that `giver` may not pass on to this recipient.
+        """Return the sources of each pattern; None for a pattern that `giver` may not pass on to this recipient.
 
-        It may pass on what it has, but not give back to a participant what was withdrawn from it. Raises
-        `BudgetExceeded` if there are too many patterns to compare.
+        A giver may pass on its own rights, but may not give a participant back what was withdrawn from it. Raises
+        `BudgetExceeded` for too many comparisons.
         """
         steps = Steps(COMPARISON_STEPS)
         has_links = any(grant.status == "withdrawn" for grant in self.state.grants.get(recipient, ()))
@@ -231,9 +233,9 @@ class Membership:
     ) -> tuple[Changes, tuple[EndedRights, ...]]:
         """Revoke a whole grant, or every granted pattern that equals one of `patterns` or is contained in one.
 
-        What the recipient has passed on ends as well. With `keep_passed_on` it stays, but it cannot come back to the
-        recipient. Capabilities from space.yaml or an invitation stay. Returns the changes and all rights that ended.
-        Raises `BudgetExceeded` if there are too many patterns to compare.
+        Rights that the recipient passed on also end. With `keep_passed_on` they stay, but cannot return to the
+        recipient. Capabilities from space.yaml or an invitation stay. Returns the changes and all ended rights. Raises
+        `BudgetExceeded` for too many comparisons.
         """
         unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
         named = {index for index, grant in enumerate(self.state.grants.get(recipient, ())) if grant_id in grant.names}
@@ -249,7 +251,7 @@ class Membership:
         return _settle(rights) if is_changed else ((), ())
 
     def drop_grants(self, participants: Iterable[str]) -> Changes:
-        """End all grants of participants that are away. Rights that they passed on stay."""
+        """End all grants of absent participants. Rights that they passed on stay."""
         grants = self.state.grants
         granted = [name for name in participants if any(one.status == "held" for one in grants.get(name, ()))]
         if not granted:
@@ -260,7 +262,7 @@ class Membership:
         return _settle(rights)[0]
 
     def end_unfounded(self) -> tuple[Changes, tuple[EndedRights, ...]]:
-        """End the rights that no longer come from space.yaml, after a change of it."""
+        """End rights that lost their source in space.yaml, after a change of the file."""
         return _settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
 
     def _patterns_of_its_own(self, participant: str) -> tuple[dict[str, Any], ...] | None:
@@ -271,7 +273,7 @@ class Membership:
     # Who is silenced
 
     def silenced_because(self, draft: Draft, sender: str, *, now: datetime) -> str | None:
-        """Return why a pause or a shutdown stops this envelope, or None if nothing does."""
+        """Return why a pause or a shutdown blocks this envelope, else None."""
         if draft.kind in kinds.ALLOWED_WHILE_PAUSED:
             return None
         if sender in self.state.shut_down:
@@ -289,14 +291,14 @@ class Membership:
         return None if left is not None and left <= 0 else Pause(reason=pause.reason, timeout_seconds=left)
 
     def pause(self, participants: Iterable[str], pause: Pause, envelope_id: str, *, now: datetime) -> Changes:
-        """Pause participants; a second pause replaces the first. A pause outlives a reconnect."""
+        """Pause participants; a second pause replaces the first. A pause survives a reconnect."""
         seconds = pause.timeout_seconds
         until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
         value = ActivePause(until=until, reason=pause.reason, envelope_id=envelope_id)
         return tuple(Change("pauses", name, value) for name in participants)
 
     def shift_pauses(self, by: timedelta) -> Changes:
-        """Move the end of every pause: the wall clock was set, and the time that is left stays."""
+        """Shift the end of every pause after the wall clock was set, so that the remaining time stays."""
         limited = [(name, pause, pause.until) for name, pause in self.state.pauses.items() if pause.until is not None]
         return tuple(
             Change("pauses", name, pause.model_copy(update={"until": end + by})) for name, pause, end in limited
@@ -311,11 +313,11 @@ class Membership:
         return {name: pause for name, pause in self.state.pauses.items() if self.pause_of(name, now=now) is None}
 
     def shut_down(self, participants: Iterable[str]) -> Changes:
-        """Silence participants until they join again."""
+        """Block participants until they join again."""
         return tuple(Change("shut_down", name, value=True) for name in participants)
 
     def end_shutdown(self, participant: str) -> Changes:
-        """Let a participant that joined again send."""
+        """Unblock a participant that joined again."""
         return (Change("shut_down", participant),) if participant in self.state.shut_down else ()
 
     def apply(self, *changes: Change) -> None:
@@ -328,11 +330,11 @@ class Membership:
                 self.proposals.follow(change.key)
 
     def after(self, changes: Changes) -> "Membership":
-        """Return the membership as it will be after changes, without proposals: no right depends on them."""
+        """Return the membership after changes, without proposals, because no right depends on them."""
         return Membership(self._config, self.state.model_copy(update={"proposals": {}}).after(changes))
 
     def _invitation_of(self, participant: str) -> Invitation | None:
-        """Return the invitation that counts: space.yaml comes first, unless the participant was removed since."""
+        """Return the valid invitation: space.yaml takes precedence, unless the participant was removed since."""
         invitation = self.state.invited.get(participant)
         is_configured = participant in self._config.participants
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None

@@ -1,7 +1,7 @@
 """[pure] The envelopes that change membership: grants, invitations, removals, pauses, shutdowns and proposals.
 
-An envelope gets here after its sender's capabilities allowed it. Checks the contents of such an envelope, and derives
-its changes. The changes themselves, and every question about them, are in `membership`.
+Receives envelopes that their senders' capabilities allow. Checks their contents and derives their changes. `membership`
+has the changes and the lookups.
 """
 
 import json
@@ -139,14 +139,14 @@ class MembershipRules:
         return accept(envelope, *state_changed(changes), note, *welcomes, *effects, answer=answer)
 
     def _welcomes(self, participants: Iterable[str]) -> tuple[Effect, ...]:
-        """Tell participants their new permissions, before all others learn of the change."""
+        """Send participants their new permissions, before the others are notified."""
         connections = {name: self._membership.connections_of((name,)) for name in dict.fromkeys(participants)}
         return tuple(Greet(ParticipantId(name), to) for name, to in connections.items() if to)
 
     def _end_others(
         self, cause: Envelope, ended: tuple[EndedRights, ...], reason: str | None, now: datetime
     ) -> tuple[tuple[Effect, ...], dict[str, Any]]:
-        """Tell everybody which rights of others ended with a withdrawn one, and list them for the HTTP answer."""
+        """Announce the rights of others that ended with a withdrawn one, and list them for the HTTP answer."""
         if not ended:
             return (), {"ended": []}
         left, listed, omitted = self._config.limits.kept_payload_bytes, list[EndedRights](), 0
@@ -233,7 +233,7 @@ class MembershipRules:
     def _acknowledge(
         self, envelope: Envelope, ack: InviteAck, reply_to: tuple[ConnectionId, ...], now: datetime
     ) -> tuple[Effect, ...]:
-        """Answer the inviter alone: the answer contains the new participant's token."""
+        """Answer only the inviter, because the answer contains the new participant's token."""
         message = self._messages.compose(
             kinds.SPACE_INVITE_ACK, ack, now=now, to=(envelope.sender,), correlation_id=(envelope.id,)
         )
@@ -255,13 +255,13 @@ class MembershipRules:
         )
 
     def _others_named(self, envelope: Envelope) -> tuple[str, ...]:
-        """Return the participants that an envelope is addressed to, each once, without its sender."""
+        """Return an envelope's distinct addressees, except its sender."""
         membership = self._membership
         others = (name for name in dict.fromkeys(envelope.addressees) if name != envelope.sender)
         return tuple(name for name in others if membership.has(name) or name in membership.connected)
 
     def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
-        """Pause, resume or shut down participants. Only those that are named are affected, never the sender."""
+        """Pause, resume or shut down participants. Affects only named participants, never the sender."""
         options, membership = self._config.control, self._membership
         try:
             control = read_control(envelope)
@@ -280,7 +280,7 @@ class MembershipRules:
                 return None
 
     def _propose(self, envelope: Envelope, now: datetime) -> Receipt | None:
-        """Keep a proposal. Refuse a second one with its id, unless it repeats one that is still open."""
+        """Store a proposal. Refuse a second one with the same id, unless it repeats an open one."""
         known, digest = (
             self._membership.state.proposals.get(envelope.id),
             digest_of(envelope.body, envelope.sender, envelope.addressees),
@@ -294,7 +294,7 @@ class MembershipRules:
         return self._changed(envelope, self._proposals.add(envelope, now=now, max_bytes=limit))
 
     def _check_fulfilment(self, envelope: Envelope) -> Receipt | None:
-        """Refuse to let participants answer a proposal that were not proposed, directly or by a request to others."""
+        """Refuse answers to a proposal, and requests for it, by or to participants that were not proposed."""
         if not envelope.correlation_ids:
             return None
         found = self._proposals.misdirected(envelope)
@@ -318,7 +318,7 @@ class MembershipRules:
         return self._decide(envelope)
 
     def _decide(self, decision: Envelope) -> Receipt | None:
-        """Close the proposals that an envelope decides. Refuse a second decision: the tool would run twice."""
+        """Close the proposals that an envelope decides. Refuse a second decision, because the tool would run twice."""
         if decision.kind in (kinds.MCP_REQUEST, kinds.MCP_REJECT):
             decided = self._proposals.decided_before(decision)
             if decided is not None:
@@ -336,7 +336,7 @@ class MembershipRules:
     def _sources(
         self, sender: str, patterns: tuple[dict[str, Any], ...], recipient: str, *, is_checked: bool
     ) -> tuple[tuple[str, ...], ...] | Receipt:
-        """Return the sources of each pattern. Refuse patterns that the sender does not hold, or may not give back."""
+        """Return the sources of each pattern. Refuse patterns that the sender does not have, or may not give back."""
         if not is_checked:
             return ((),) * len(patterns)
         own, found = self._membership.permissions_of(sender).patterns, list[tuple[str, ...]]()

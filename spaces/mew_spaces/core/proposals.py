@@ -1,7 +1,7 @@
-"""[pure] The proposals of a space: undecided ones for late joiners, decided ones so that no id gets another meaning.
+"""[pure] The proposals of a space: undecided ones for late joiners, and decided ones, whose ids stay reserved.
 
-Owns the limits of proposals, who may decide one, and what a decision may refer to. Methods that name a change return
-it; `Membership.apply` changes the state. Does not know connections, or why an envelope was allowed.
+Owns the limits of proposals, the right to decide one, and the valid references of decisions. Methods named after a
+change return it; `Membership.apply` changes the state. Does not know connections, or why an envelope was allowed.
 """
 
 from bisect import bisect_left
@@ -48,15 +48,15 @@ _MAX_PROPOSED_PEERS = 16
 
 
 class PermissionHolder(Protocol):
-    """The permissions of a participant, as proposals see them."""
+    """The permissions of one participant, for proposals."""
 
     @property
     def capabilities(self) -> CapabilitySet:
-        """All that it may send."""
+        """All its capabilities."""
 
 
 class PermissionSource(Protocol):
-    """The participants of a space and their permissions, as proposals see them."""
+    """The participants of a space and their permissions, for proposals."""
 
     state: SpaceState
 
@@ -68,7 +68,9 @@ class PermissionSource(Protocol):
         """Return a participant's permissions."""
 
     def may_send(self, participant: str, draft: Draft, *, approving: bool = False) -> bool:
-        """Return whether a participant may send an envelope. `approving`: it approves the proposal of another."""
+        """Return whether a participant may send an envelope. `approving`: it approves another participant's
+        proposal.
+        """
 
     def apply(self, *changes: Change) -> None:
         """Change the state."""
@@ -91,9 +93,9 @@ class Proposals:
             self.follow(proposal_id)
 
     def add(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
-        """Remember a proposal with its proposer and peers, and keep it for late joiners until it is decided.
+        """Store a proposal with its proposer and peers, and keep it for late joiners until it is decided.
 
-        A proposal of more than `max_bytes` is kept without its parameters. `apply_surplus` keeps the limits.
+        A proposal above `max_bytes` is kept without its parameters. `apply_surplus` enforces the limits.
         """
         proposer, peers = proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)
@@ -112,7 +114,7 @@ class Proposals:
         return (Change("proposals", proposal.id, value),)
 
     def apply_surplus(self) -> Changes:
-        """Remove or close the proposals above the limits, after one was added. Returns the changes."""
+        """Remove or close proposals above the limits, after an addition. Returns the changes."""
         changes: list[Change] = []
         while (oldest := self._remembered.surplus(MAX_PROPOSALS, MAX_PROPOSALS_OF_ONE)) is not None:
             changes.append(Change("proposals", oldest))
@@ -124,7 +126,7 @@ class Proposals:
         return tuple(changes)
 
     def problem_of(self, proposal: Envelope, *, now: datetime) -> tuple[str, str] | None:
-        """Return why a new proposal may not be made, as an error code and a sentence, or None."""
+        """Return why a new proposal is refused, as an error code and a sentence, or None."""
         name, sender = proposal.id, proposal.sender
         known = self._state.proposals.get(name)
         if known is not None:
@@ -144,7 +146,7 @@ class Proposals:
         return None
 
     def _short_id(self, name: str) -> str | None:
-        """Return the shortest beginning of a new id with which no remembered id begins; None if there is none."""
+        """Return the shortest beginning of a new id that no stored id shares; None if there is none."""
         place = bisect_left(self._sorted_ids, name)
         neighbours = self._sorted_ids[max(0, place - 1) : place + 1]
         shared = max((_shared_chars(name, one) for one in neighbours), default=0)
@@ -158,7 +160,7 @@ class Proposals:
         return {key: self._state.proposals[key] for key in self._undecided}
 
     def decide(self, decision: Envelope) -> Changes:
-        """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""
+        """Close the proposals that an accepted request, response, rejection or withdrawal decides."""
 
         def is_decided(one: KnownProposal) -> bool:
             match decision.kind:
@@ -188,7 +190,7 @@ class Proposals:
     def may_fulfil(self, proposals: Iterable[KnownProposal]) -> Iterator[tuple[str, ...]]:
         """Yield for each proposal the participants that may send the proposed request.
 
-        Equal capabilities are checked once for all who have them.
+        Equal capabilities are checked only once.
         """
         held = {name: self._membership.permissions_of(name).capabilities for name in self._membership.names}
         different, ignore_to = tuple(dict.fromkeys(held.values())), self._ignore_to
@@ -210,7 +212,7 @@ class Proposals:
         return None
 
     def close_of(self, proposer: str) -> Changes:
-        """Close the undecided proposals of a participant that left."""
+        """Close a departed participant's undecided proposals."""
         made = (name for name in self._undecided if self._state.proposals[name].proposer == proposer)
         return tuple(self._closed(name) for name in made)
 
@@ -243,7 +245,7 @@ class Proposals:
                 yield name, one
 
     def foreign_to(self, withdrawal: Envelope) -> str | None:
-        """Return another participant's first proposal among those that an envelope refers to."""
+        """Return the first of an envelope's proposals that belongs to another participant."""
         return next((name for name, one in self._correlated(withdrawal) if one.proposer != withdrawal.sender), None)
 
     def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:
@@ -256,8 +258,8 @@ class Proposals:
     def approval_problem(self, request: Envelope) -> tuple[str, str] | None:
         """Return the reason to refuse a request as an approval, as an error code and a sentence, or None.
 
-        A digest identifies the call on the approver's screen: it must be that of the proposal, and the request must
-        repeat the proposed call, unless it says that it is changed.
+        A digest identifies the call that the approver saw: it must equal the proposal's, and the request must repeat
+        the proposed call unless marked as changed.
         """
         known = tuple(self._correlated(request))
         for name, one in known:
@@ -281,13 +283,13 @@ class Proposals:
 
 
 def _shared_chars(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
+    """Return the length of the common beginning of two texts."""
     differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))
 
 
 def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
-    """Return a proposal that is too large, without its parameters but for the name of the tool."""
+    """Return a too large proposal without its parameters, except the tool's name."""
     params = {} if subject.tool is None else {"params": {"name": subject.tool}}
     whole = proposal.as_dict()
     headers = {key: whole[key] for key in ("protocol", "id", "ts", "from", "kind")}

@@ -1,8 +1,8 @@
-"""[pure] Where each given right comes from, and which rights end with another one.
+"""[pure] The sources of given rights, and the rights that end with another one.
 
-A right is one pattern that a grant or an invitation gave. It names the patterns of its giver that allowed it, and is
-valid while each of these still is: the chain ends at patterns of space.yaml. A right that its holder no longer has may
-stay as a link of such chains, until nothing valid depends on it. `membership` says when a right is given or withdrawn.
+A right is one pattern of a grant or an invitation. It names the giver's patterns that allowed it, and is valid while
+these are: each chain ends at patterns of space.yaml. A right that its holder lost may stay as a link of such chains
+while a valid right depends on it. `membership` gives and withdraws rights.
 """
 
 import json
@@ -46,10 +46,9 @@ class _Right:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The sources of rights in a space. `roots` returns the patterns a participant has by itself; None for a stranger.
+    """The sources of rights in a space. `roots` returns a participant's own patterns; None if it is unknown.
 
-    By itself, a participant has the patterns of space.yaml. `holdings` returns everything that it has, `invitation` the
-    invitation that counts for it.
+    Its own patterns come from space.yaml. `holdings` returns all its patterns, `invitation` its valid invitation.
     """
 
     invitation: Callable[[str], Invitation | None]
@@ -65,9 +64,9 @@ _Kept = dict[str, dict[tuple[int, GrantStatus], list[_Right]]]
 
 
 class Rights:
-    """The given rights of some participants and of all that these passed them on to, or of all participants.
+    """The given rights of some participants and of everyone they passed rights on to, or of all participants.
 
-    Rights of others are valid. Changes are returned by `changes`, not applied.
+    Assumes that other rights are valid. `changes` returns the changes; they are not applied.
     """
 
     def __init__(self, state: SpaceState, rules: Rules, participants: Iterable[str] | None = None) -> None:
@@ -97,18 +96,18 @@ class Rights:
     def sources(
         self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str, steps: Steps
     ) -> tuple[tuple[str, ...] | None, ...]:
-        """Return the sources of new rights; None for one that its giver may not pass on to this recipient.
+        """Return the sources of new rights; None for a right that its giver may not pass on to this recipient.
 
-        What was withdrawn from the recipient, and passed on before, cannot be given back to it. Raises
+        Rights that were withdrawn from the recipient, but passed on before, cannot be given back to it. Raises
         `BudgetExceeded`.
         """
         valid = self._valid(without=recipient)
         return tuple(self._covering(giver, valid, one, steps) for one in patterns)
 
     def withdraw(self, rights: Callable[[int, CapabilityPattern], bool], holder: str, *, keep_passed_on: bool) -> bool:
-        """Withdraw the granted rights of a participant that `rights` chooses, by the index of the grant and pattern.
+        """Withdraw the granted rights of a participant selected by `rights` (by index of grant and pattern).
 
-        Returns whether there are any.
+        Returns False if there are none.
         """
         chosen = [one for one in self._held.get(holder, ()) if one.record >= 0 and rights(one.record, one.pattern)]
         for one in chosen:
@@ -118,7 +117,7 @@ class Rights:
         return bool(chosen)
 
     def lapse(self, holder: str) -> None:
-        """End the grants of a participant that is away. Rights that it passed on stay."""
+        """End an absent participant's grants. Rights that it passed on stay."""
         for one in self._held.get(holder, ()):
             if one.record >= 0 and one.status == "held":
                 one.status = "lapsed"
@@ -126,7 +125,7 @@ class Rights:
     def settle(self, steps: Steps) -> None:
         """End every right without a valid chain, and drop links that no right needs.
 
-        A right whose source ended stays if its giver still has another one. After `steps` comparisons it ends.
+        A right whose source ended stays if its giver has another source. After `steps` comparisons it ends.
         """
         while True:
             valid = self._valid()
@@ -162,7 +161,7 @@ class Rights:
         return found
 
     def _drop_links(self) -> None:
-        """Drop ended rights that no valid right comes from."""
+        """Drop ended rights on which no valid right depends."""
         by_node: dict[tuple[str, str], list[_Right]] = defaultdict(list)
         for one in self._lasting:
             if one.holder in self._givers:
@@ -185,7 +184,7 @@ class Rights:
         return [*self._invitation_changes(kept), *self._grant_changes(kept)]
 
     def _invitation_changes(self, kept: _Kept) -> Iterator[Change]:
-        """Take the rights that invitations give out of `kept`."""
+        """Remove the rights of invitations from `kept`."""
         for holder in self._held:
             invitation = self._rules.invitation(holder)
             rest = kept[holder].pop((-1, "held"), [])
@@ -215,7 +214,7 @@ class Rights:
                 yield Change("grants", holder, tuple(after) or None)
 
     def no_longer_held(self) -> tuple[EndedRights, ...]:
-        """Return the rights that participants have no longer, by holder and giver."""
+        """Return the lost rights, by holder and giver."""
         found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for one, before in zip(self._rights, self._before, strict=True):
             if before == "held" and (one in self._ended or one.status != "held"):
@@ -226,7 +225,7 @@ class Rights:
         )
 
     def _valid(self, *, without: str | None = None) -> set[tuple[str, str]]:
-        """Return the patterns with a valid chain; `without` a participant, not those withdrawn from it."""
+        """Return the patterns with a valid chain; with `without`, except those withdrawn from that participant."""
         valid: set[tuple[str, str]] = set()
         missing: dict[_Right, int] = {}
         dependents: dict[tuple[str, str], list[_Right]] = defaultdict(list)
@@ -283,7 +282,7 @@ class Rights:
 def sources(
     held: Iterable[CapabilityPattern], pattern: CapabilityPattern, *, ignore_to: bool, steps: Steps
 ) -> tuple[str, ...] | None:
-    """Return the names of the patterns that contain a passed-on right; None if they do not contain it.
+    """Return the names of the patterns that contain a passed-on right; None if none do.
 
     Raises `BudgetExceeded`.
     """
@@ -292,7 +291,7 @@ def sources(
 
 
 def downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
-    """Return these participants, all that were given rights by one of them, and so on."""
+    """Return these participants, those with rights from one of them, and so on."""
     recipients: dict[str, set[str]] = defaultdict(set)
     for holder, invitation in state.invited.items():
         recipients[invitation.invited_by].add(holder)
@@ -309,5 +308,5 @@ def downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
 
 
 def _key(pattern: CapabilityPattern) -> str:
-    """Return a short name of a pattern. Nobody finds two patterns with the same one."""
+    """Return a short, collision-resistant name of a pattern."""
     return blake2b(json.dumps(pattern, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,15 +1,14 @@
 """[pure] One space: events in, in one order, and effects out. The same events give the same state everywhere.
 
-What connections do is a fact that holds at once. An envelope is decided first, which changes nothing; `apply` makes it
-true once it is stored. Envelopes that come twice are recognised. Time comes in as an argument, ids are derived from the
-batch where several gateways share the order, and no method raises on what a client wrote. Writes everything as a
-snapshot and continues from one.
+Events of connections are facts, and take effect at once. Deciding an envelope changes nothing; `apply` makes the
+changes once it is stored. Recognises repeated envelopes. Time is an argument, several gateways derive ids from the
+batch, and no method raises errors about client input. Writes and reads snapshots.
 
-Delivery: every accepted envelope goes to every member, its sender included, whatever `to` says. A refusal goes to the
-sender alone.
+Delivery: every accepted envelope goes to every member, including its sender, whatever its `to`. A refusal goes only to
+the sender.
 
-Joining and leaving is in `connections`; what the envelopes of one namespace do is decided in `membership_rules` and
-`streams`. Does not know how an event is stored, and performs nothing.
+`connections` has joining and leaving; `membership_rules` and `streams` decide the envelopes of their namespaces. Does
+not store events or perform effects.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -94,8 +93,8 @@ ONLY_PASSED_ON = frozenset(
 class Decided:
     """The outcome of one event; that of an envelope has the `draft`, unless it could not be read.
 
-    `is_duplicate`: the envelope came before, so that nothing follows from it. `problem` is a defect of the rules, which
-    fails everywhere in the same way.
+    `is_duplicate`: the envelope came before, and has no effect. `problem` is a bug in the rules, which fails
+    identically on all gateways.
     """
 
     event: SpaceEvent
@@ -106,9 +105,9 @@ class Decided:
 
 
 class KnownEnvelope(NamedTuple):
-    """An accepted envelope: a digest of its contents, and its number; 0 if it was not broadcast.
+    """An accepted envelope: a digest of its contents, and its number (0 if not broadcast).
 
-    The digest is empty for one that an earlier run stored.
+    The digest is empty for envelopes of an earlier run.
     """
 
     digest: str
@@ -116,7 +115,7 @@ class KnownEnvelope(NamedTuple):
 
 
 class ReplicaSnapshot(BaseModel):
-    """Everything that the gateways of a space share, after one batch; by default, before the first."""
+    """The state that the gateways of a space share, after one batch (default: before the first)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -160,8 +159,8 @@ class SpaceCore:
         epoch: str = "",
         stored: Callable[[int], bytes | None] = lambda _: None,
     ) -> None:
-        """`clock` reads seconds that only pass, for the rate limit. `epoch` names the space's numbers of envelopes;
-        `stored` returns the envelope with a number, as far as it is kept.
+        """`clock` returns monotonic seconds for the rate limit. `epoch` identifies the sequence of envelope numbers;
+        `stored` returns the stored envelope with a number.
         """
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
@@ -222,7 +221,7 @@ class SpaceCore:
         return tuple(name for name in names if name not in removed)
 
     def describe(self, participant: str) -> dict[str, Any]:
-        """Return a participant as others see it."""
+        """Return a participant in the form for others."""
         return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}
 
     def read_board(self, *, now: datetime) -> Board:
@@ -232,7 +231,7 @@ class SpaceCore:
         return board if self.name is None else board.model_copy(update={"name": self.name})
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
-        """Return the proposals that need a decision, each with the participants that may make the request."""
+        """Return the proposals that need a decision, each with its possible approvers."""
         undecided = self.membership.proposals.undecided.values()
         described = [
             {**proposal.describe(now), "may_fulfil": may_fulfil}
@@ -241,7 +240,7 @@ class SpaceCore:
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 
     def welcome(self, greet: Greet, *, now: datetime) -> Deliver:
-        """Tell connections of a participant how the space is."""
+        """Send a participant's connections a welcome with the state of the space."""
         participant = greet.participant
         # Written without models: when all members of a large space return at once, each of them gets all others.
         statuses = self.state.statuses
@@ -266,7 +265,9 @@ class SpaceCore:
     # Events in their order
 
     def decide(self, event: SpaceEvent, *, now: datetime) -> Decided:
-        """Decide the next event. A fact, such as a join, holds at once; an envelope changes nothing until `apply`."""
+        """Decide the next event. A fact, such as a join, takes effect at once; an envelope changes nothing until
+        `apply`.
+        """
         try:
             if isinstance(event, EnvelopeArrives):
                 return self._decide_envelope(event, now)
@@ -278,9 +279,9 @@ class SpaceCore:
             return Decided(event, refused, now, problem=problem)
 
     def apply(self, decision: Decided, *, after: int) -> tuple[Effect, ...]:
-        """Make a stored decision true. Returns further effects that follow from it.
+        """Apply a stored decision. Returns further effects.
 
-        Its broadcasts have the numbers that follow `after`.
+        Its broadcasts get the numbers after `after`.
         """
         event, receipt, now = decision.event, decision.receipt, decision.now
         envelope = receipt.accepted
@@ -304,10 +305,11 @@ class SpaceCore:
         return ()
 
     def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Decided]:
-        """Decide and apply a stored batch, and yield each decision; perform it before the next. `batch` is its place.
+        """Decide and apply a stored batch, and yield each decision; perform each before the next. `batch` is the
+        batch's position.
 
-        Yields nothing for a batch of a gateway that is gone, or for one that was stored twice. If the first batch of a
-        gateway is stored a second time after the gateway is gone, it counts as present until its lease is missed.
+        Yields nothing for a batch of a gateway that is gone, or for a batch stored twice. If a gateway's first batch is
+        stored again after the gateway is gone, the gateway counts as present until its lease is missed.
         """
         self.batch = batch
         self.now = max(self.now, header.now)
@@ -328,12 +330,12 @@ class SpaceCore:
             yield decision
 
     def remember(self, stored: Iterable[tuple[str, str, int]]) -> None:
-        """Recognise the envelopes that an earlier run stored: sender, id and number of each, the oldest first."""
+        """Register the stored envelopes of an earlier run, oldest first, by sender, id and number."""
         for sender, name, sequence in stored:
             self._known[sender, name] = KnownEnvelope("", sequence)
 
     def snapshot(self) -> ReplicaSnapshot:
-        """Return everything that is shared. It refers to the state itself: serialise it before the next batch."""
+        """Return the shared state by reference; serialise it before the next batch."""
         connections, board, members = self.connections, self.board, self.members
         return ReplicaSnapshot.model_construct(
             batch=self.batch,
@@ -391,7 +393,7 @@ class SpaceCore:
     # Envelopes that come twice
 
     def _remember(self, event: EnvelopeArrives, receipt: Receipt, after: int) -> None:
-        """Remember an accepted envelope that its sender may send again."""
+        """Register an accepted envelope, which its sender may repeat."""
         draft, envelope = event.draft, receipt.accepted
         if draft is None or draft.id is None or envelope is None:
             return
@@ -415,10 +417,12 @@ class SpaceCore:
     # Envelopes and stream frames
 
     def check(self, event: EnvelopeArrives, *, now: datetime) -> Decided | None:
-        """Return the outcome of an envelope that is not stored: the refusal of one that is above the rate limit or
-        malformed, which no shared state decides, and the receipt of a heartbeat. None for all others.
+        """Return the outcome of an envelope that needs no storage; None for all others.
 
-        Above the rate limit, one that comes again is not refused: its sender would take the first one for refused.
+        That is a refusal above the rate limit or for its form, or the receipt of a heartbeat.
+
+        A repetition above the rate limit is not refused, because its sender would conclude that the first one was
+        refused.
         """
         connection, sender, draft = event.connection, event.sender, event.draft
         assert draft is not None
@@ -453,7 +457,7 @@ class SpaceCore:
         return Decided(event, self._rule(draft, sender, connection, now), now)
 
     def _rule(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
-        """Return the outcome of an envelope from one of its sender's connections or, without one, from HTTP."""
+        """Return the outcome of an envelope from a connection of its sender, or without one, from HTTP."""
         # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
         # costs here is mostly the number of functions it goes through.
         refused = None if connection is None else self._superseded(sender, connection)
@@ -479,7 +483,7 @@ class SpaceCore:
     def _handle(
         self, envelope: Envelope, connection: ConnectionId | None, decision: PermissionDecision, now: datetime
     ) -> Receipt:
-        """Decide an allowed envelope that may concern the gateway itself; else it is passed on."""
+        """Decide an allowed envelope: handle it if it concerns the gateway, else relay it."""
         kind, sender = envelope.kind, ParticipantId(envelope.sender)
         limit = self._limits.kept_payload_bytes
         is_too_large = kind in _KEPT_KINDS and len(to_json(envelope.payload)) > limit
@@ -530,17 +534,19 @@ class SpaceCore:
         *,
         now: datetime,
     ) -> Receipt:
-        """Return the refusal of an envelope. Its error goes to the connection it came by, else to all of the sender."""
+        """Return the refusal of an envelope. The error goes to its connection, else to all connections of the
+        sender.
+        """
         reply_to = self._reply_to(sender, connection)
         error = self.messages.compose_error(payload, sender, now=now, envelope_id=draft.id)
         return Receipt((Deliver(error, reply_to),) if reply_to else (), refused=payload)
 
     def _reply_to(self, sender: str, connection: ConnectionId | None) -> tuple[ConnectionId, ...]:
-        """Return the connection that was used, else (over HTTP) all connections of the sender."""
+        """Return the used connection, or for HTTP all connections of the sender."""
         return self.membership.connections_of((sender,)) if connection is None else (connection,)
 
     def _superseded(self, sender: ParticipantId, connection: ConnectionId) -> ErrorPayload | None:
-        """Refuse to let a connection send after a newer one of its participant joined."""
+        """Refuse envelopes on a connection after a newer one of its participant joined."""
         member = self.members.get(sender)
         if member is not None and connection in member.sockets:
             return None

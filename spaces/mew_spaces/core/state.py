@@ -1,11 +1,11 @@
-"""[pure] The durable state of a space as one value, and the changes to it.
+"""[pure] The durable state of a space as one value, and its changes.
 
-Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns,
-proposals, open streams and the last status of each participant. `SpaceState` has all of it and serialises as one JSON
-object. It changes only through `Change` values, each of which sets or removes one entry. The core returns the changes
-of an envelope in a `StateChanged` effect, and applies them once they are stored.
+Owns everything that must survive a restart: invitations, removals, grants, pauses, shutdowns, proposals, open streams
+and the last status of each participant. `SpaceState` contains all of it, and serialises as one JSON object. It changes
+only through `Change` values, which set or remove one entry each. The core returns an envelope's changes in a
+`StateChanged` effect, and applies them once stored.
 
-Does not know why a change was made, who is connected, or where the state is stored.
+Does not know the reasons of changes, the connections, or the storage.
 """
 
 from collections.abc import Iterator, Sized
@@ -53,11 +53,11 @@ GrantStatus = Literal["held", "lapsed", "withdrawn"]
 
 
 class CapabilityGrant(_Record):
-    """The patterns of one `capability/grant`. `names` are the ids that a revocation may use for it.
+    """The patterns of one `capability/grant`. `names` are its ids for a revocation.
 
-    `through` names for each pattern those of the granter that it came from; none if grants are not checked. A grant
-    that is not `held` gives its recipient nothing. It stays while rights come from it that the recipient had passed on:
-    it lapsed when the recipient was away, or was withdrawn from the recipient alone.
+    `through` names, for each pattern, its sources among the granter's patterns; empty if grants are not checked. A
+    grant that is not `held` gives its recipient nothing: it lapsed in the recipient's absence, or was withdrawn from
+    the recipient only. It stays while rights that the recipient passed on depend on it.
     """
 
     names: frozenset[str]
@@ -73,7 +73,7 @@ class CapabilityGrant(_Record):
 
 
 class ActivePause(_Record):
-    """A pause in force; without `until` it lasts until a resume. `envelope_id` is that of the pause."""
+    """An active pause; without `until` it lasts until a resume. `envelope_id` is the id of the pause envelope."""
 
     until: datetime | None = None
     reason: str | None = None
@@ -83,12 +83,11 @@ class ActivePause(_Record):
 class KnownProposal(_Record):
     """A proposal, undecided or decided: the proposed call, its proposer and its peers. Empty `peers` mean any.
 
-    A decided proposal is remembered, because answers to it may still come, and because its id must not get another
-    meaning. `digest` is that of what was proposed. `short_id` is the beginning of its id with which no earlier id
-    began. `envelope` is the proposal as it was sent, while it is undecided; one that is too large is kept without its
-    parameters, which `truncated` says. `decided_by` is the participant that fulfilled, answered or withdrew it, or
-    rejected it as the last that could have fulfilled it; None if it only ended, as its proposer left. `rejected_by` are
-    the participants that rejected it so far.
+    A decided proposal is kept, because answers may still arrive, and because its id must not be reused. `digest` covers
+    the proposal. `short_id` is the shortest beginning of its id with which no earlier id began. `envelope` is the
+    original proposal while undecided; if too large, it has no parameters and is `truncated`. `decided_by` is the
+    participant that fulfilled, answered or withdrew it, or that rejected it as the last possible approver; None if it
+    ended otherwise, for example because its proposer left. `rejected_by` are the participants that rejected it so far.
     """
 
     proposer: str
@@ -109,7 +108,7 @@ class KnownProposal(_Record):
         return CallSubject(self.method, self.tool)
 
     def describe(self, now: datetime) -> dict[str, Any]:
-        """Return the description that late joiners get: the proposal with its age."""
+        """Return the description for late joiners: the proposal with its age."""
         age = 0.0 if self.proposed_at is None else max(0.0, (now - self.proposed_at).total_seconds())
         optional = {
             "truncated": self.truncated or None,
@@ -123,7 +122,7 @@ class KnownProposal(_Record):
 
 
 class Stream(_Record):
-    """An open stream. Empty `targets` mean every member; `names` are the ids that a close may use for it."""
+    """An open stream. Empty `targets` mean every member; `names` are its ids for a close."""
 
     number: int
     owner: ParticipantId
@@ -139,7 +138,7 @@ class Stream(_Record):
         return f"stream-{self.number}"
 
     def describe(self) -> dict[str, Any]:
-        """Return the description that late joiners get: an `ActiveStream`."""
+        """Return the description for late joiners: an `ActiveStream`."""
         return {
             **self.metadata,
             "stream_id": self.id,
@@ -150,9 +149,9 @@ class Stream(_Record):
 
 
 class ReportedStatus(_Record):
-    """The last status of a participant, as it was sent, and when.
+    """The unchanged last status of a participant, and its time.
 
-    `figure_at` is when a status first had this size, measured at this time.
+    `figure_at` is the time of the first status with this size and time of measurement.
     """
 
     status: dict[str, Any]
@@ -182,7 +181,7 @@ class Change(NamedTuple):
 
     @staticmethod
     def decode(data: bytes) -> "Change":
-        """Read a change. Raises `ValueError` for one that this version cannot read."""
+        """Read a change. Raises `ValueError` if this version cannot read it."""
         table, key, value = _READ_CHANGE.validate_json(data)
         written = {} if value is None else {table: [key] if value is True else {key: value}}
         entries = getattr(SpaceState.model_validate(written), table)
@@ -244,7 +243,7 @@ class SpaceState(BaseModel):
                 yield Change(table, key, True if isinstance(entries, set) else entries[key])
 
     def after(self, changes: Changes) -> "SpaceState":
-        """Return a copy to which changes were applied."""
+        """Return a copy with changes applied."""
         copied = self.model_copy(update={table: copy(getattr(self, table)) for table in get_args(Table)})
         for change in changes:
             copied.apply(change)

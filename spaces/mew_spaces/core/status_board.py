@@ -1,8 +1,8 @@
 """[pure] The status board: the last status of each participant, for late joiners, HTTP readers and the dashboard.
 
-A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. The gateway
-asks participants that do not report by themselves for a newer one, some seconds after they joined, and after chats from
-or to them. Does not know who may see a status, or who may be asked.
+Keeps each status unchanged; the board adds its age, and whether its figure is old. The gateway requests newer figures
+from participants that do not report on their own, some seconds after they joined, and after chats from or to them. Does
+not check who may read or be asked.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ Trend = tuple[tuple[float, int], ...]
 
 
 def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
-    """Add a reported size; None, not known, begins again, as a smaller one does, and one that is not plausible."""
+    """Add a reported size. An unknown, smaller or implausible size starts a new series."""
     tokens = plausible(tokens)
     if tokens is None:
         return ()
@@ -52,7 +52,7 @@ def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
 
 
 def _figure_at(status: Status, known: ReportedStatus | None, at: datetime) -> datetime:
-    """Return when the figure of a status that arrives now was first reported."""
+    """Return when a new status's figure was first reported."""
     if known is None or status.context is None or status.context.measured_at is None:
         return at
     same = all(
@@ -76,7 +76,7 @@ MAX_AT_ONCE: Final = 10
 
 
 class Asked(NamedTuple):
-    """One participant that may be asked. `due_at` None: its figure is not old, or it does not answer."""
+    """One participant that may be asked. `due_at` None: its figure is current, or it does not answer."""
 
     due_at: datetime | None = None
     asked_at: datetime | None = None
@@ -87,31 +87,31 @@ NEVER: Final = Asked(unanswered=MAX_UNANSWERED)
 
 
 class StatusRequests:
-    """The participants of a space that do not report by themselves, as far as is known."""
+    """The participants of a space that are known not to report on their own."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Asked] = {}
 
     def shift(self, by: timedelta) -> None:
-        """Move all times: the wall clock was set by this much."""
+        """Shift all times by a jump of the wall clock."""
         for name, one in self.asked.items():
             due_at, asked_at = (None if at is None else at + by for at in (one.due_at, one.asked_at))
             self.asked[name] = Asked(due_at, asked_at, one.unanswered)
 
     def joined(self, participant: str, *, now: datetime) -> None:
-        """Ask a participant soon, unless it reports."""
+        """Plan a request to a participant, unless it reports on its own."""
         self.asked[participant] = Asked(now + JOIN_GRACE)
 
     def left(self, participant: str) -> None:
-        """Ask a participant no more."""
+        """Cancel requests to a participant."""
         self.asked.pop(participant, None)
 
     def worked(self, participant: str, *, now: datetime) -> None:
-        """Ask a participant that works on a chat, and so has a context, unless it is known already."""
+        """Plan a request to a participant that works on a chat, and so has a context, unless known."""
         self.asked.setdefault(participant, Asked(now))
 
     def reported(self, participant: str, *, only_when_asked: bool) -> None:
-        """Note a status. A participant is asked again only if it reports only when it is asked."""
+        """Note a status. A participant is asked again only if it does not report on its own."""
         known = self.asked.get(participant, NEVER)
         self.asked[participant] = Asked(None, known.asked_at) if only_when_asked else NEVER
 
@@ -125,11 +125,11 @@ class StatusRequests:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a participant is to be asked sooner or later."""
+        """Whether any participant will be asked."""
         return any(one.due_at is not None for one in self.asked.values())
 
     def take_due(self, may_ask: Callable[[str], bool], *, now: datetime) -> list[str]:
-        """Return the participants to ask now, those that waited longest first; at most `MAX_AT_ONCE`."""
+        """Return the participants to ask now, longest waiting first, at most `MAX_AT_ONCE`."""
         due = sorted((one.due_at, name) for name, one in self.asked.items() if one.due_at and one.due_at <= now)
         found: list[str] = []
         for _, name in due:
@@ -145,7 +145,7 @@ class StatusRequests:
 
 
 class StoredChats(NamedTuple):
-    """The chats for one participant since it left. `has_left`: it left while this space ran, so none is missing."""
+    """The chats for one participant since it left. `has_left`: it left during this run, so none is missing."""
 
     messages: int = 0
     oldest_at: datetime | None = None
@@ -153,7 +153,7 @@ class StoredChats(NamedTuple):
 
 
 class StatusBoard:
-    """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
+    """The last status of every participant. A status stays when its sender disconnects."""
 
     def __init__(self, state: SpaceState) -> None:
         self._state = state
@@ -175,7 +175,7 @@ class StatusBoard:
         """The participants that report only when they are asked, and perhaps some that do not any more."""
 
     def joined(self, participant: str, *, now: datetime, is_asked: bool) -> None:
-        """Note that a participant joined, perhaps as another process with another clock: its figure may be untrue.
+        """Note that a participant joined, perhaps as another process with another clock, so its figure may be wrong.
 
         `is_asked`: it may be asked for its status.
         """
@@ -192,14 +192,14 @@ class StatusBoard:
         self.stored[participant] = StoredChats(has_left=True)
 
     def removed(self, participant: str) -> None:
-        """Forget a participant that was removed."""
+        """Forget a removed participant."""
         self.requests.left(participant)
         self._asked_only.discard(participant)
         for table in (self._parsed, self._written, self.trends, self.measured_at, self.outdated, self.stored):
             table.pop(participant, None)
 
     def store_for(self, participant: str, *, now: datetime) -> None:
-        """Count a chat for a participant that is not joined."""
+        """Count a chat for an absent participant."""
         known = self.stored.get(participant, StoredChats())
         oldest_at = known.oldest_at or now
         self.stored[participant] = StoredChats(known.messages + 1, oldest_at, known.has_left)
@@ -216,10 +216,10 @@ class StatusBoard:
         return StoredMessages(messages=known.messages, oldest_at=at, is_complete=known.has_left)
 
     def observe(self, envelope: Envelope, *, now: datetime) -> None:
-        """Note an envelope that is only passed on.
+        """Note a relayed envelope.
 
-        A chat changes the context of its sender and of those it is for. One that works on a chat has a context; a
-        participant that may be a person is not asked before it does.
+        A chat changes the contexts of its sender and its addressees. A participant that works on a chat has a context;
+        one that may be a person is not asked before that.
         """
         kind, sender = envelope.kind, envelope.sender
         if kind == kinds.CHAT:
@@ -243,15 +243,15 @@ class StatusBoard:
             self.outdated[participant] = outdated
 
     def shift(self, by: timedelta) -> None:
-        """Move the times that reports are compared with: the wall clock was set by this much."""
+        """Shift the times for the comparison of reports by a jump of the wall clock."""
         self.measured_at = {name: at + by for name, at in self.measured_at.items()}
         self.requests.shift(by)
 
     def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
-        """Decide a `participant/status`: it is kept as its sender's. None: it is only passed on.
+        """Decide a `participant/status`: store it as its sender's last one, or return None to relay it only.
 
-        A status with only some requested fields never replaces a whole one. One that is no valid `Status`, or with
-        figures older than those that its sender reported before, is refused.
+        A partial status never replaces a whole one. Refuses invalid statuses, and figures older than the sender's
+        previous ones.
         """
         if not is_whole_status(envelope):
             return None
@@ -314,7 +314,9 @@ class StatusBoard:
         return entry.model_copy(update=further) if further else entry
 
     def _seconds_to_compaction(self, participant: str, status: Status, now: datetime) -> int | None:
-        """Return how long it takes at the present rate; None if the context does not grow. Idle time counts."""
+        """Return the time until a compaction at the current rate, including idle time; None if the context does not
+        grow.
+        """
         trend, report = self.trends.get(participant, ()), status.context
         limit = plausible((report.compact_at_tokens if report is not None else None) or status.max_tokens)
         if limit is None or len(trend) < 2:
@@ -326,9 +328,9 @@ class StatusBoard:
         return max(0, round((limit - last) * span / (last - first)))
 
     def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:
-        """Return the line of a participant with a status as JSON, or None. Much cheaper than `entry`.
+        """Return a participant's line as JSON, or None without a status. Much cheaper than `entry`.
 
-        Only keys that a status really had are written: a default of our model is not a statement of its sender.
+        Writes only keys that the status had, because our model's defaults are not the sender's statements.
         """
         received = self._state.statuses.get(participant)
         if received is None:

@@ -1,7 +1,7 @@
 """[pure] The streams of one space: their opening, owners, writers and closing. `stream/*` envelopes in, effects out.
 
-An envelope gets here after its sender's capabilities allowed it. Open streams are part of the durable state. Stream
-frames are not envelopes and do not pass here; `space_core` relays them.
+Receives envelopes that their senders' capabilities allow. Open streams are part of the durable state. `space_core`
+relays stream frames, which are not envelopes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -186,7 +186,7 @@ class StreamRules:
         *,
         to: tuple[str, ...] | None = None,
     ) -> Envelope:
-        """Compose the announcement of the writers of a stream, to every member by name unless `to` is given."""
+        """Announce a stream's writers, to every member by name unless `to` is given."""
         payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
         return self._messages.compose(
             kind,
@@ -198,7 +198,7 @@ class StreamRules:
         )
 
     def _find(self, names: Iterable[object]) -> Stream | None:
-        """Return the open stream that one of these names: its id, the id of its opening or of its request."""
+        """Return the open stream with one of these ids: its own, or that of its opening or request."""
         for name in names:
             if isinstance(name, str):  # a payload may hold anything here
                 for stream in self._state.streams.values():

@@ -1,4 +1,4 @@
-"""[pure] Composes every envelope that the gateway itself sends, with ids that all gateways of a space derive alike."""
+"""[pure] Composes the gateway's own envelopes, with ids that all gateways of a space derive identically."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ NewId = Callable[[], str]
 class DerivedIds:
     """The ids of the gateway's envelopes and the tokens of invited participants: derived within an event, else random.
 
-    Neither reveals the seed, so that a token cannot be derived from an id.
+    They do not reveal the seed, so a token cannot be derived from an id.
     """
 
     def __init__(self, *, new_id: NewId, new_token: NewId) -> None:
-        """`new_id` and `new_token` make those outside of events."""
+        """`new_id` and `new_token` are used outside events."""
         self.new_id = self._random_id = new_id
         """Returns a new envelope id."""
         self._random_token = new_token
@@ -30,7 +30,7 @@ class DerivedIds:
         self._count = 0
 
     def derive_from(self, seed: bytes | None, event: int = 0) -> None:
-        """Derive ids from now on from the seed of a batch and the place of an event in it; None ends that."""
+        """Derive ids from the seed of a batch and the position of an event from now on; None stops this."""
         self._seed, self._count = None if seed is None else b"%s/%d" % (seed, event), 0
         self.new_id = self._random_id if seed is None else self._derived_id
 
@@ -85,7 +85,7 @@ class SystemMessages:
         envelope_id: str | None = None,
         sender: ParticipantId = GATEWAY,
     ) -> Envelope:
-        """Return a `system/error` for a participant, if it is known, about the envelope it sent, if that has an id."""
+        """Return a `system/error` for a participant (if known) about its envelope (if that has an id)."""
         to = (participant,) if participant else ()
         correlation_id = (envelope_id,) if envelope_id else ()
         return self.compose(kinds.SYSTEM_ERROR, payload, now=now, to=to, correlation_id=correlation_id, sender=sender)

@@ -1,8 +1,8 @@
-"""Keeps the items of a space that need a person, the list of old figures, and the views of pages up to date.
+"""Updates a space's attention items, the list of old figures, and the views for pages.
 
-Decides when to look for items, dates each one, and bounds how long a participant may be away before it counts as
-disconnected. What counts, and the words, are in `mew_board.attention`. Items are computed again only for
-participants that reported or came or went, so that thousands of participants cost little.
+Decides when to look for items, dates each one, and limits how long a participant may be away before it counts as
+disconnected. `mew_board.attention` selects and words the items. Only recomputes items of participants that reported,
+joined or left, so that thousands of participants cost little.
 """
 
 import logging
@@ -60,22 +60,22 @@ _Shown = dict[str, tuple[AttentionItem, AttentionItem]]
 
 
 class AttentionReceiver(Protocol):
-    """Gets the attention items of one space, and passes them on. Entries of its table make one."""
+    """Receives the attention items of one space, and forwards them. Created by entries of its table."""
 
     takes_over: bool
     """Whether another gateway of the space has passed items on so far."""
 
     def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
-        """Note the items that are there now. Without `posts`, another gateway passes them on."""
+        """Note the current items. Without `posts`, another gateway forwards them."""
 
     async def run(self) -> None:
-        """Pass items on until cancelled."""
+        """Forward items until cancelled."""
 
 
 def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver | None:
-    """Return the receiver that `attention.webhook` asks for, if any. Raises `SpacesError` if its part is missing.
+    """Return the receiver configured by `attention.webhook`, if any. Raises `SpacesError` if its part is missing.
 
-    `folder` is the one that paths of the configuration are relative to.
+    Configured paths are relative to `folder`.
     """
     if config.attention.webhook is None:
         return None
@@ -86,7 +86,7 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
 
 
 class _Approval(NamedTuple):
-    """The item for the approval of `proposal`, with the changes of its call."""
+    """The approval item of `proposal`, with its call's changes."""
 
     proposal: KnownProposal
     item: AttentionItem
@@ -95,7 +95,7 @@ class _Approval(NamedTuple):
 
 @dataclass(eq=False)
 class AttentionWatch:
-    """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
+    """The attention items of one space. `refresh` updates them; a changed list is a new tuple."""
 
     space: SpaceCore
     config: SpaceConfig
@@ -129,7 +129,7 @@ class AttentionWatch:
         self._launched = frozenset(name for name, one in participants if one.auto_start and one.has_program)
 
     async def run(self, announce: Callable[[], None]) -> None:
-        """Keep the items up to date until cancelled; call `announce` after each change."""
+        """Update the items until cancelled; call `announce` after each change."""
         position, rounds, took = None, 0, 0.0
         while True:
             await anyio.sleep(max(REFRESH_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
@@ -146,7 +146,7 @@ class AttentionWatch:
                 took = anyio.current_time() - begun
 
     def refresh(self) -> bool:
-        """Look at the space now. Returns whether anything changed."""
+        """Update the items now. Returns whether anything changed."""
         now = self.clock()
         found, at = self._find(now), wire_timestamp(now)
         self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}
@@ -164,7 +164,7 @@ class AttentionWatch:
         return is_changed or self.views.number != before
 
     async def refresh_views(self) -> None:
-        """Compute every view that is not up to date, and let others run between them."""
+        """Compute all outdated views, and yield to other tasks between them."""
         self.refresh()
         while self.views.refresh(self.single, self.clock()):
             await anyio.lowlevel.checkpoint()
@@ -181,7 +181,7 @@ class AttentionWatch:
         return found
 
     def _find_approvals(self, now: datetime) -> Iterator[AttentionItem]:
-        """Yield the items of proposals. Each is made once: a proposal that changes is another object."""
+        """Yield the items of proposals. Creates each once, because a changed proposal is a new object."""
         known, self._approvals = self._approvals, {}
         for name, one in self.space.membership.proposals.undecided.items():
             approval = known.get(name)
@@ -207,7 +207,7 @@ class AttentionWatch:
         return Attention(space=self.space.id, at=wire_timestamp(self.clock()), items=items)
 
     def _items_of(self, name: str, now: datetime) -> _Items:
-        """Return the items of one participant, the known ones if nothing happened to it."""
+        """Return the items of one participant; the cached ones if nothing changed."""
         reported = self.space.state.statuses.get(name)
         is_connected = name in self.space.members
         if self._is_too_early(name, now, is_connected=is_connected, has_reported=reported is not None):
@@ -232,7 +232,7 @@ class AttentionWatch:
         return items
 
     def _is_too_early(self, name: str, now: datetime, *, is_connected: bool, has_reported: bool) -> bool:
-        """Return True for a participant that is away for a moment, or whose first report is not due yet."""
+        """Return True for a participant that has just left, or just joined and need not have reported yet."""
         if is_connected:
             self._absent.pop(name, None)
             return not has_reported
@@ -242,7 +242,7 @@ class AttentionWatch:
         return not has_reported and not is_late
 
     def _for_reader(self, item: AttentionItem, held: CapabilitySet, before: _Shown, shown: _Shown) -> AttentionItem:
-        """Return an item for readers with these capabilities, the one of `before` if it is the same, and add it."""
+        """Return an item for readers with these capabilities, reusing an equal one of `before`, and cache it."""
         known = before.get(item.id)
         if known is None or known[0] is not item:
             more: dict[str, object] = {"actions": tuple(self._action_for(one, held) for one in item.actions)}

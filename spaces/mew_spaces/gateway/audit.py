@@ -1,8 +1,8 @@
 """The gateway's audit logs, as JSON Lines with the keys and the order of the reference implementation.
 
-`envelope-history.jsonl` records what was received, delivered and rejected; `capability-decisions.jsonl` what was
-allowed and why, and each change of permissions. Composes the lines; `log_writer` writes them. Lines are rendered in the
-writer's thread, so an envelope never waits for its log entry.
+`envelope-history.jsonl` records received, delivered and rejected envelopes; `capability-decisions.jsonl` records
+decisions with reasons, and permission changes. Composes the lines; `log_writer` renders and writes them in its thread,
+so an envelope never waits for its log entry.
 """
 
 import os
@@ -102,7 +102,7 @@ class AuditLog:
         *,
         now: datetime,
     ) -> None:
-        """Record an envelope that was received, allowed and delivered to all: the common case. `data` is its JSON."""
+        """Record the common case: an envelope that was received, allowed and delivered to all. `data` is its JSON."""
         if self._history is None:
             self.log_decision(envelope, sender, decision, transport, now=now)
             return
@@ -133,7 +133,7 @@ class AuditLog:
         now: datetime,
         rejected: str | None = None,
     ) -> None:
-        """Record a received envelope. `rejected` is the error that the sender got."""
+        """Record a received envelope. `rejected` is the sender's error."""
         if self._history is not None:
             about = (envelope_id, data, sender, transport, now, rejected)
             self._writer.put(self._history, self._received, len(data), *about)
@@ -178,7 +178,7 @@ class AuditLog:
         decision: PermissionDecision,
         now: datetime,
     ) -> tuple[bytes, bytes]:
-        """Return the lines of an accepted envelope for both files, made of the same parts."""
+        """Return the lines of an accepted envelope for both files, built from the same parts."""
         key = (sender, transport, recipients)
         ends = self._ends.get(key)
         if ends is None:
@@ -290,7 +290,7 @@ class AuditLog:
         return self._stamp(now) + event.encode() + named + b',"envelope":' + self._kept(data)
 
     def _kept(self, data: bytes) -> bytes:
-        """Return an envelope as it is logged; a very long one is replaced by its size, to bound the file."""
+        """Return an envelope in the form of the log; a very long one is replaced by its size."""
         return data if len(data) <= self._max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:

@@ -1,9 +1,8 @@
-"""Tokens: each identifies exactly one participant, or an observer that sends nothing.
+"""Tokens: each identifies exactly one participant, or an observer that may not send.
 
 Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
-`<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
-over. A token file has only the token; the expiry is next to it in `<file>.expires`. Does not know what a participant
-may do.
+`<state>/tokens/<name>.observer`), the token files, and the end of a token: its file changed or was deleted, or it
+expired. A token file has only the token; the expiry is in `<file>.expires`. Does not know capabilities.
 """
 
 import hashlib
@@ -51,7 +50,7 @@ class StoredToken(NamedTuple):
     expires_at: datetime | None = None
 
     def has_expired(self, now: datetime) -> bool:
-        """Return whether its time is over."""
+        """Return whether the token has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -61,13 +60,15 @@ def generate_token() -> str:
 
 
 def state_dir(config_path: Path | str) -> Path:
-    """Return the state folder of a space (tokens, logs, run file): the `.mew` next to its space.yaml or around it."""
+    """Return the state folder of a space (tokens, logs, run file): the `.mew` next to its space.yaml, or the folder
+    with it.
+    """
     folder = Path(config_path).resolve().parent
     return folder if folder.name == STATE_NAME else folder / STATE_NAME
 
 
 def space_folder(state: Path) -> Path:
-    """Return the folder of a space: the parent of its `.mew`, or the state folder itself if that has another name."""
+    """Return the folder of a space: the parent of its `.mew`, or the state folder itself if it has another name."""
     return state.parent if state.name == STATE_NAME else state
 
 
@@ -99,7 +100,7 @@ def _given_token(participant: str, environ: Mapping[str, str] | None) -> str | N
 
 
 def read_token_file(path: Path) -> StoredToken | None:
-    """Read a token file and the expiry next to it. None without a file. Raises `TokenError`."""
+    """Read a token file and its expiry; None without a file. Raises `TokenError`."""
     try:
         token = path.read_text(encoding="utf-8").strip()
         while True:
@@ -152,7 +153,7 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
 
 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
-    """Generate a token and store it in a file, in place of an older one. Raises `TokenError`."""
+    """Generate a token and store it in a file, replacing an older one. Raises `TokenError`."""
     stored = StoredToken(generate_token(), expires_at)
     try:
         write_token_file(path, stored)
@@ -172,7 +173,7 @@ def _expiry_path(path: Path) -> Path:
 
 
 def _read_expiries(path: Path) -> dict[str, datetime]:
-    """Return the expiries next to a token file. Raises `OSError` and `ValueError`."""
+    """Return the expiries of a token file. Raises `OSError` and `ValueError`."""
     try:
         return _EXPIRIES.validate_json(_expiry_path(path).read_bytes())
     except FileNotFoundError:
@@ -182,9 +183,9 @@ def _read_expiries(path: Path) -> dict[str, datetime]:
 
 
 def write_token_file(path: Path, stored: StoredToken) -> None:
-    """Write a token and its expiry, in place of an older one. Raises `OSError`.
+    """Write a token and its expiry, replacing an older one. Raises `OSError`.
 
-    The old token keeps its expiry: a crash in between leaves it in the file.
+    The old token keeps its expiry, because a crash in between leaves it in the file.
     """
     _make_token_folder(path.parent)
     expiry_path = _expiry_path(path)
@@ -203,7 +204,7 @@ def write_token_file(path: Path, stored: StoredToken) -> None:
 
 @dataclass(slots=True)
 class _WatchedFile:
-    """A token file as it was read last. `ends_at` is on the monotonic clock: a wall clock set back prolongs nothing."""
+    """The last read state of a token file. `ends_at` is monotonic, so that a wall clock set back prolongs nothing."""
 
     path: Path
     participant: ParticipantId | None
@@ -215,7 +216,7 @@ class _WatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class _ValidToken:
-    """A token that counts. `participant` is None for an observer, `file` for a token without one."""
+    """A valid token. `participant` is None for an observer; `file` is None without a file."""
 
     text: str
     participant: ParticipantId | None
@@ -223,7 +224,7 @@ class _ValidToken:
 
 
 class TokenBook:
-    """The valid tokens of one space. Tokens are looked up by digest, so the time of a lookup reveals nothing."""
+    """The valid tokens of one space. Looks tokens up by digest, so that the timing reveals nothing."""
 
     def __init__(
         self,
@@ -259,7 +260,7 @@ class TokenBook:
 
     @classmethod
     def generate(cls, config: "SpaceConfig") -> "TokenBook":
-        """Return tokens for one run: those in space.yaml, and new ones for other participants. Stores nothing."""
+        """Return tokens for one run: from space.yaml, and new ones for other participants. Stores nothing."""
         book = cls()
         for participant, configured in config.participants.items():
             for token in configured.tokens or (generate_token(),):
@@ -267,16 +268,16 @@ class TokenBook:
         return book
 
     def load_token(self, participant: str, state: Path, *, environ: Mapping[str, str] | None = None) -> None:
-        """Accept a participant's token from the environment, else from its file, and follow the file.
+        """Accept a participant's token from the environment, else from its file, and watch the file.
 
-        A missing token is generated. Raises `TokenError`.
+        Generates a missing token. Raises `TokenError`.
         """
         self.add(participant, ensure_token(state, participant, environ=environ))
         if _given_token(participant, environ) is None:
             self.follow(participant, state)
 
     def follow(self, participant: str, state: Path) -> None:
-        """Accept the token in a participant's token file, and follow its changes."""
+        """Accept the token in a participant's token file, and watch the file."""
         path = token_path(state, participant)
         self._folder = path.parent
         self._files[path] = file = _WatchedFile(path, ParticipantId(participant))
@@ -287,12 +288,12 @@ class TokenBook:
         self._accept(token, ParticipantId(participant))
 
     def remove(self, participant: str) -> None:
-        """Revoke every token of a participant, and follow its token file no longer."""
+        """Revoke all tokens of a participant, and stop watching its file."""
         self._valid = {digest: one for digest, one in self._valid.items() if one.participant != participant}
         self._files = {path: file for path, file in self._files.items() if file.participant != participant}
 
     def look(self) -> None:
-        """Find the token files that changed. May run in a thread, because thousands of files take milliseconds."""
+        """Find the token files that changed. Can run in a thread, because thousands of files take milliseconds."""
         mark = None if self._folder is None else _mark(self._folder)  # first: later changes are noticed next time
         files = list(self._files.values())
         if self._folder is not None and mark is not None:
@@ -304,7 +305,7 @@ class TokenBook:
         self._folder_mark = mark
 
     def refresh(self) -> tuple[ParticipantId, ...]:
-        """Read changed token files, those that `look` found if it was called since the last time.
+        """Read changed token files (those found by `look`, if called since the last refresh).
 
         Returns the participants that lost a token; their connections must be closed.
         """
@@ -337,7 +338,7 @@ class TokenBook:
         return None if found is None else found.participant
 
     def may_read(self, token: str | None) -> bool:
-        """Return whether the holder of a token may read board, events and history: a participant or an observer."""
+        """Return whether a token may read board, events and history, as those of participants and observers may."""
         return self._find(token) is not None
 
     def token_of(self, participant: str) -> str | None:
@@ -358,7 +359,7 @@ class TokenBook:
         self._valid[digest] = _ValidToken(token, participant, file)
 
     def _find(self, token: str | None) -> _ValidToken | None:
-        """Return a valid token after a check of its file. An unknown one is looked for in files made just now."""
+        """Return a valid token after checking its file. Search new files for an unknown one."""
         if not token:
             return None
         digest = _digest(token)
@@ -383,7 +384,7 @@ class TokenBook:
             self._reread(file, is_over=is_over)
 
     def _reread(self, file: _WatchedFile, *, is_over: bool = False) -> None:
-        """Accept the present token of a token file instead of the earlier one."""
+        """Accept the current token of a token file instead of the earlier one."""
         before, ends_at = file.stored, file.ends_at
         file.stored = file.ends_at = None
         mark, now = _mark(file.path), self._clock()  # marked first: a change while it is read is noticed next time
@@ -408,7 +409,7 @@ class TokenBook:
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
-    """Return a value that changes whenever a file is written or replaced; None without a file."""
+    """Return a value that changes with each write or replacement of a file; None without a file."""
     try:
         status = path.stat()
     except OSError:

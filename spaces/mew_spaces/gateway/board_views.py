@@ -1,8 +1,8 @@
-"""Keeps the views of a space's board up to date for pages that follow it.
+"""Updates the views of a space's board for connected pages.
 
-Computes a view again if its participant reported, came or went, or needs a person, and that of a growing context from
-time to time; corrects the sums of its groups and of the space by it. Computes nothing while nobody follows. What a view
-shows is decided in `mew_board`.
+Recomputes a view when its participant reported, joined, left or needs a person, and that of a growing context from time
+to time, and corrects the sums of its groups and of the space. Computes nothing without readers. `mew_board` builds the
+views.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _GROWTH_SECONDS: Final = 10
 
 @dataclass(slots=True)
 class _KnownView:
-    """A view, the cause of its last change, the number of that change, and what it adds to sums."""
+    """A view, the cause and the number of its last change, and its part of the sums."""
 
     key: tuple[object, ...]
     shown: ShownParticipant
@@ -49,7 +49,7 @@ class _KnownGroup:
 
 @dataclass(eq=False, slots=True)
 class BoardViews:
-    """The views of one space. `number` counts changes, so that each reader gets only newer ones."""
+    """The views of one space. `number` counts changes, so that readers get only newer ones."""
 
     space: SpaceCore
     config: SpaceConfig
@@ -131,7 +131,7 @@ class BoardViews:
         self._add(self._lines[name], 1)
 
     def _add(self, one: _KnownView, sign: int) -> None:
-        """Add a view to the sums of the space and of its groups, or take it out again."""
+        """Add a view to the sums of the space and of its groups, or subtract it."""
         groups = [self._groups.setdefault(group, _KnownGroup()) for group in one.shown.groups.items()]
         for group in groups:
             group.number = self.number

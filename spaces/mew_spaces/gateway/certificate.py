@@ -1,6 +1,6 @@
 """The certificate of a gateway with TLS.
 
-Finds its files, and explains why one cannot be used. Clients decide whether they trust it.
+Finds its files, and explains unusable ones. Clients decide about trust.
 """
 
 import ssl
@@ -19,7 +19,7 @@ class TlsFiles:
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """Return a server's context for TLS 1.2 and 1.3. Raises `SpacesError` naming the file that is wrong."""
+        """Return a server's context for TLS 1.2 and 1.3. Raises `SpacesError` naming the invalid file."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         for file in (self.cert, self.key):
@@ -43,7 +43,7 @@ def _no_password() -> bytes:
 
 
 def tls_files(config: SpaceConfig, folder: Path) -> TlsFiles | None:
-    """Return the certificate and key that a space.yaml in this folder names, if it names them."""
+    """Return the certificate and key configured in a space.yaml of this folder, if any."""
     options = config.gateway
     if options.tls_cert is None or options.tls_key is None:
         return None

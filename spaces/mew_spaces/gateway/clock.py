@@ -1,9 +1,8 @@
 """The clock of a space, and the ids of its envelopes: arguments of the pure core.
 
-Within a run, pauses and the time that grants and streams wait for an absent participant must not change when someone
-sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in
-steps. At a step that is a jump, the space moves its deadlines along. Across a restart the wall clock is all there is.
-Does not know what depends on it.
+Setting the computer's clock must not change pauses, or the time that grants and streams wait for an absent participant.
+So the clock of a space reads a monotonic clock, and follows the wall clock in steps. When the wall clock jumps, the
+space shifts its deadlines. Only the wall clock is available across restarts.
 """
 
 import time
@@ -38,7 +37,7 @@ steady_seconds: Callable[[], float] = (
 
 
 class WallClock:
-    """Shows the wall time of the last `follow` plus the time since."""
+    """Returns the wall time of the last `follow` plus the elapsed time."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class WallClock:
         self._followed_steady = self._shown_steady = steady()
 
     def __call__(self) -> datetime:
-        """Return the time, to the millisecond. Between two calls of `follow` it passes steadily."""
+        """Return the time, to the millisecond. It passes steadily between two calls of `follow`."""
         now = self._steady()
         if now - self._shown_steady >= RESOLUTION_SECONDS:
             passed = int((now - self._followed_steady) / RESOLUTION_SECONDS)
@@ -62,7 +61,7 @@ class WallClock:
         return self._shown
 
     def follow(self) -> None:
-        """Follow the wall clock. Calls `on_jump` with the difference if the wall clock was set meanwhile."""
+        """Follow the wall clock. Calls `on_jump` with the difference if the wall clock was set."""
         shown, wall = self(), self._wall()
         self._followed = self._shown = wall
         self._followed_steady = self._shown_steady = self._steady()

@@ -1,7 +1,7 @@
 """The states of one client connection: new, joined, ended.
 
-Owns authentication and the order of joining and sending. What an accepted message does is decided in `service` and the
-core. Whatever a client sends, it can end no connection but its own.
+Owns authentication and the order of joining and sending. `service` and the core handle accepted messages. Client input
+can only end the client's own connection.
 """
 
 import logging
@@ -75,7 +75,7 @@ class Connection:
         return self._bearer is not None
 
     def attach(self, channel: OutboundChannel) -> None:
-        """Set the channel that writes to this connection; little may wait in it until the client has joined."""
+        """Set the channel that writes to this connection, with a small buffer until the client has joined."""
         self._channel = channel
         channel.limit_buffer(UNJOINED_BUFFER_BYTES)
         self._service.attach(self.id, channel)
@@ -135,7 +135,7 @@ class Connection:
         self._service.send_error(self.id, errors.TOO_LARGE, text)
 
     def slow(self) -> None:
-        """Report a full write buffer: the client reads too slowly."""
+        """Handle a full write buffer: the client is a slow consumer."""
         self._decide(_Phase.ENDED)
         # Only marked: this is called in the middle of a write to all members, whose order a leave would disturb.
         self._service.mark_slow(self.id)
@@ -158,7 +158,7 @@ class Connection:
             self._service.receive(self.id, self._participant, message)
 
     def _joins_by_sending(self) -> bool:
-        """Let a connection with a bearer header join with its first message. Returns whether it has joined."""
+        """Join a connection with a bearer header at its first message. Returns whether it has joined."""
         if self._phase is _Phase.NEW and self.has_bearer:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
@@ -215,7 +215,7 @@ class Connection:
             self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
 
     def _differs(self, request: JoinRequest, participant: ParticipantId, home: SpaceService | None) -> str | None:
-        """Return the reason if a token is for another participant or space than a request or this connection."""
+        """Return the refusal if a token is for another participant or space than the request or this connection."""
         if request.participant not in (None, participant):
             return f"this token belongs to another participant than '{request.participant}'"
         if self._participant not in (None, participant):
@@ -225,7 +225,7 @@ class Connection:
         return None
 
     def _move_to(self, home: SpaceService) -> None:
-        """Register with another space; until it joins, a connection belongs to the default one."""
+        """Register with another space. Until it joins, a connection belongs to the default space."""
         if home is not self._service:
             self._service.leave(self.id)
             self._service = home

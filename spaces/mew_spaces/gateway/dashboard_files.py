@@ -1,7 +1,7 @@
 """The dashboard's files over HTTP, and headers that protect the browser.
 
-Selects the files that are served, and sets their security policy. Does not know spaces: the page reads them through the
-HTTP API, with the user's token.
+Selects the served files, and sets their security policy. Does not know spaces: the page reads them through the HTTP
+API, with the user's token.
 """
 
 from pathlib import Path

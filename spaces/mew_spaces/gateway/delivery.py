@@ -1,13 +1,12 @@
 """Numbered delivery: the reached number of each session, and replay after a reconnect.
 
-A session is a connection that asked for `delivery` when it joined. It gets every broadcast envelope with its number,
-first what it missed, paced by how fast it reads, then what is new. Other connections get the plain bytes and nothing
-else. Owns no order: `service` decides when an envelope is stored and when it is written.
+A session is a connection that joined with `delivery`. It gets every broadcast with its number: first the missed ones,
+at its reading speed, then new ones. Other connections get only the plain bytes. `service` decides when an envelope is
+stored and written.
 
-Also bounds the work when all members of a large space join at once, for example after a restart. Each join has a
-welcome that names all members, and a presence for every member: the work grows with the square of the members.
-`PresenceBatches` turns many small writes into few, for sessions that asked for that. `JoinPace` spreads the joins of
-sessions, so that each is answered in time.
+Also limits the work when all members of a large space join at once, for example after a restart. Each join causes a
+welcome with all members, and a presence for every member, so the work grows quadratically. `PresenceBatches` combines
+small writes for sessions that requested it. `JoinPace` spreads the joins of sessions, so that each is answered in time.
 """
 
 import secrets
@@ -46,7 +45,7 @@ _PRESENCE = kinds.SYSTEM_PRESENCE.encode()
 
 @dataclass(slots=True)
 class DeliverySession:
-    """How far one connection has come. `reached` is the number of the last envelope written to it."""
+    """The progress of one connection. `reached` is the number of the last envelope written to it."""
 
     reached: int
     began: int = 0
@@ -63,20 +62,20 @@ class DeliverySession:
 def numbered(data: bytes, sequence: int, age_seconds: float | None = None) -> bytes:
     """Return an envelope's JSON with its number as the last key; it overrides a sender's own `seq`.
 
-    `age_seconds` is how long ago it was accepted, for one that is replayed.
+    `age_seconds` is the age of a replayed envelope.
     """
     age = b"" if age_seconds is None else b',"age_seconds":%.3f' % max(0.0, age_seconds)
     return b'%s%s,"seq":%d}' % (data[:-1], age, sequence)
 
 
 class RelayedFrames:
-    """How many frames of each stream this run of the gateway has relayed.
+    """The number of frames per stream that this run of the gateway has relayed.
 
-    Counted when a frame is written, not when it is accepted: a session that is admitted in between gets that frame.
+    Counts frames when written, not when accepted, because a session admitted in between gets the frame.
     """
 
     def __init__(self, streams: Mapping[str, Stream]) -> None:
-        """`streams` are those that are open already, from an earlier run."""
+        """`streams` are those still open from an earlier run."""
         self._run = secrets.token_hex(4)
         self._targets = {name: stream.targets for name, stream in streams.items()}
         self.counts: Counter[str] = Counter(dict.fromkeys(streams, 0))
@@ -84,7 +83,7 @@ class RelayedFrames:
         self._closed_at: OrderedDict[str, int] = OrderedDict()  # by when they were closed
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
-        """Follow the opening and closing of streams; `sequence` is that of the newest envelope, stored or not."""
+        """Follow the opening and closing of streams; `sequence` is the newest envelope's number, stored or not."""
         for change in changes:
             if isinstance(change.value, Stream):
                 self._targets[change.key] = change.value.targets
@@ -97,7 +96,7 @@ class RelayedFrames:
                     self._targets.pop(oldest, None)
 
     def seen_by(self, participant: str, since: int) -> dict[str, Any]:
-        """Return the frame counts of the streams that a participant gets, without those closed before `since`."""
+        """Return the frame counts of a participant's streams, except those closed before `since`."""
         counts = {
             name: count
             for name, count in self.counts.items()
@@ -118,9 +117,9 @@ class DeliverySessions:
         streams: Mapping[str, Stream],
         clock: Callable[[], datetime] = now_utc,
     ) -> None:
-        """`notify` sends a connection a receipt that is about no envelope, with the keys of its payload.
+        """`notify` sends a connection a receipt about no envelope, with these payload keys.
 
-        `streams` are the open ones. `clock` is that of the log.
+        `streams` are the open ones. `clock` is the log's clock.
         """
         self._clock = clock
         self._log = log
@@ -133,7 +132,7 @@ class DeliverySessions:
         self.presences = PresenceBatches()
 
     def _place_of(self, position: str) -> tuple[int, str | None]:
-        """Return from where a client that knows everything up to a position has to read, and why it misses some."""
+        """Return the start for a client that has everything up to a position, and the reason of any gap."""
         since, log = Position.parse(position), self._log
         # A position ahead of the log: since then, an older copy of the log was restored.
         if since is None or since.epoch != log.epoch or since.sequence > log.staged_through:
@@ -164,7 +163,7 @@ class DeliverySessions:
         self.by_connection[connection] = session
 
     def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:
-        """Return the welcome of a session with its start position; any other envelope unchanged."""
+        """Add the start position to a session's welcome; return other envelopes unchanged."""
         session = self.by_connection.get(connections[0]) if len(connections) == 1 else None
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
@@ -181,7 +180,7 @@ class DeliverySessions:
         return self.frames.seen_by(session.participant, session.began)
 
     def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
-        """Send broadcasts to a connection from now on; a session that missed some gets those first."""
+        """Send broadcasts to a connection from now on; a session gets missed ones first."""
         session = self.by_connection.get(connection)
         if session is not None and session.batches_presence:
             self.presences.begin(connection)
@@ -204,17 +203,16 @@ class DeliverySessions:
         self.replaying.pop(connection, None)
 
     def report_lost_frames(self, stream_id: str, frames: int) -> None:
-        """Count frames that did not reach this gateway, and send its sessions the new counts."""
+        """Count frames lost on the way to this gateway, and send its sessions the new counts."""
         self.frames.counts[stream_id] += frames
         for connection, session in tuple(self.by_connection.items()):
             if session.is_live:
                 self._notify(connection, status="live", position=self._log.position, frames=self._frames_of(session))
 
     def replay(self) -> None:
-        """Continue the replays of sessions, as far as their buffers allow.
+        """Continue the replays of sessions within their buffer limits.
 
-        Call it only when everything that the log has published is written to the live members: what it reads is
-        what they have.
+        Call it only when everything published by the log is written to the live members.
         """
         for connection, channel in tuple(self.replaying.items()):
             session = self.by_connection[connection]
@@ -275,8 +273,8 @@ class PresenceBatches:
     def collects(self, *, is_replaying: bool) -> bool:
         """Return True to collect a presence: in a storm, after collected ones, or while a session catches up.
 
-        All others are sent at once, as to plain connections. A replay contains no presences, so that a session which
-        catches up gets them in a batch only.
+        Others are sent at once, as to plain connections. Replays contain no presences, so a session that catches up
+        gets them only in batches.
         """
         if not self._starts:
             return False
@@ -284,19 +282,19 @@ class PresenceBatches:
 
     @property
     def pause_seconds(self) -> float:
-        """How long to collect presences: longer with more sessions, so that a storm costs a bounded share of time."""
+        """The time to collect presences: longer with more sessions, so that a storm takes a limited share of time."""
         return max(SHORTEST_PAUSE_SECONDS, PAUSE_SECONDS_PER_SESSION * len(self._starts))
 
     def begin(self, connection: ConnectionId) -> None:
-        """A session gets presences from now on; its welcome contains the earlier ones."""
+        """Start sending presences to a session, whose welcome contains the earlier ones."""
         self._starts[connection] = len(self._changes)
 
     def end(self, connection: ConnectionId) -> None:
-        """A session gets no more."""
+        """Stop sending presences to a session."""
         self._starts.pop(connection, None)
 
     def add(self, payload: Mapping[str, Any], *, without: Iterable[ConnectionId] = ()) -> None:
-        """Collect the payload of a presence. `without` are the new connections of the participant that it is about."""
+        """Collect the payload of a presence. `without` are the new connections of its participant."""
         for connection in without:
             # A newcomer skips its own presence, but only if nothing was collected for it yet: what it gets is one run.
             if self._starts.get(connection) == len(self._changes):
@@ -305,7 +303,7 @@ class PresenceBatches:
         self.collected.set()
 
     def drain(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
-        """Yield the sessions and the collected changes for them, and start over."""
+        """Yield the sessions with their collected changes, and start over."""
         changes, self._changes, self.collected = self._changes, [], anyio.Event()
         groups: dict[int, list[ConnectionId]] = {}
         for connection, start in self._starts.items():
@@ -317,7 +315,7 @@ class PresenceBatches:
 
 
 class JoinPace:
-    """Decides when sessions may join: a burst at once, the rest at a steady pace, each with a time to come back."""
+    """Decides when sessions may join: a burst at once, the rest at a steady pace, each with a retry time."""
 
     def __init__(
         self,
@@ -326,14 +324,14 @@ class JoinPace:
         burst: int = JOIN_BURST,
         clock: Callable[[], float] = steady_seconds,
     ) -> None:
-        """`clock` counts seconds and never goes back."""
+        """`clock` returns monotonic seconds."""
         self._per_second = per_second
         self._clock = clock
         self._rate = RateLimit(per_second=per_second, burst=burst, clock=clock)
         self._queue_end = clock()
 
     def retry_after_seconds(self) -> float:
-        """Return 0 if a session may join now, else the seconds after which it is to try again."""
+        """Return 0 if a session may join now, else the seconds until its next try."""
         if self._rate.try_spend():
             return 0.0
         # Each refused session gets its own place, so that they do not all come back at the same moment.

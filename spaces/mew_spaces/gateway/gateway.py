@@ -1,6 +1,6 @@
 """The gateway as a program: HTTP and WebSocket on one port.
 
-Owns start, stop and the parts that a gateway is made of. Does not decide what participants may do.
+Owns start, stop and the parts of a gateway. Does not decide what participants may do.
 """
 
 import asyncio
@@ -79,9 +79,9 @@ _ADVICE = Advice(
 
 @dataclass(frozen=True, slots=True)
 class HostedSpace:
-    """A further space of a gateway. Tokens come from its state folder, else they are generated for this run.
+    """A further space of a gateway. Tokens come from its state folder, or are generated for this run.
 
-    `storage` replaces the one that a gateway has alone.
+    `storage` replaces the storage of a single gateway.
     """
 
     config: SpaceConfig
@@ -121,7 +121,7 @@ def _guard(registry: SpaceRegistry, host: str, proxies: TrustedProxies) -> Reque
 
 @asynccontextmanager
 async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
-    """Run the background tasks of the spaces. A gateway ends if one of them fails: it would store nothing."""
+    """Run the background tasks of the spaces. If one fails, the gateway ends, because it would store nothing."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_check_timeouts, registry)
         for service in registry:
@@ -190,9 +190,9 @@ class RunningGateway:
         return self.address.ws
 
     async def drain(self, seconds: float) -> None:
-        """Let clients move to other gateways of their spaces: accept no clients, and close connections a few at a time.
+        """Let clients move to other gateways of their spaces: accept no clients, and close a few connections at a time.
 
-        Returns when the last one has gone, or after `seconds`; at once if there is no other gateway.
+        Returns when the last one is closed, or after `seconds`; at once without another gateway.
         """
         shared = [one for one in self.registry if one.storage.has_others]
         if not shared:
@@ -232,10 +232,10 @@ async def serve_gateway(
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
-    `tls` replaces the certificate that the configuration names. Tokens come from `tokens`, else from the state folder,
-    else they are generated for this run. `others` are further spaces; a client selects one by name or by its token.
-    Installs no signal handlers. `storage` replaces the one that a gateway has alone. Raises `PortInUse`, `TokenError`,
-    and `SpacesError` if the address, the certificate or the backplane cannot be used or stored state cannot be read.
+    `tls` replaces the configured certificate. Tokens come from `tokens`, else from the state folder, or are generated
+    for this run. `others` are further spaces; a client selects one by name or by its token. Installs no signal
+    handlers. `storage` replaces the storage of a single gateway. Raises `PortInUse`, `TokenError`, and `SpacesError` if
+    the address, the certificate or the backplane cannot be used or stored state cannot be read.
     """
     raise_limit()
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
@@ -267,8 +267,8 @@ async def serve_gateway(
 def _open_space(space: HostedSpace, port: int) -> SpaceService:
     """Open a space with the tokens, logs, invitations and removals of its state folder. Raises `SpacesError`.
 
-    Gateways that share a space may share its folder, too: each has its own logs there, named by its port, and all
-    else that changes is in the backplane.
+    Gateways of one space may share its folder: each has its own logs, named by its port, and all other changing state
+    is in the backplane.
     """
     config, state = space.config, space.state
     writer = LogWriter(writes_at_once=config.is_reference)
@@ -324,11 +324,11 @@ def run_gateway(
     on_ready: Callable[[RunningGateway], None] | None = None,
     drain_seconds: float = 0.0,
 ) -> None:
-    """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
+    """Run a gateway in the foreground until SIGINT or SIGTERM, on the configured backplanes.
 
-    Its members then have `drain_seconds` to move to other gateways of their spaces; a second signal ends that. Raises
-    what `serve_gateway` raises, `BackplaneError`, and, when it has stopped, `KeyboardInterrupt` for SIGINT and for any
-    signal before it accepted connections.
+    Its members then have `drain_seconds` to move to other gateways; a second signal ends the wait. Raises the errors of
+    `serve_gateway`, `BackplaneError`, and after it has stopped, `KeyboardInterrupt` for SIGINT, or for any signal
+    before it accepted connections.
     """
 
     async def serve(stopping: anyio.Event, started: anyio.Event) -> None:
@@ -385,7 +385,7 @@ def run_gateway(
 
 
 def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAsyncContextManager[OpenStorage | None]:
-    """Return the storage that several gateways share, if a configuration names one. Raises `SpacesError`."""
+    """Open the configured storage of several gateways, if any. Raises `SpacesError`."""
     if config.backplane is None:
         return nullcontext()
     storage = storage_for(config.backplane)
@@ -401,7 +401,7 @@ def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAs
 
 @asynccontextmanager
 async def _shared_storage(space: HostedSpace) -> AsyncIterator[OpenStorage | None]:
-    """Open the storage that a configuration shares with other gateways; refuse a folder that one gateway uses alone."""
+    """Open the configured shared storage; refuse a folder that a single gateway uses."""
     assert space.state is not None
     path, lock = history_path(space.config, space.state), None
     if space.config.backplane is not None:
@@ -425,7 +425,7 @@ def has_uvloop() -> bool:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Raise the only error of a group instead of the group: callers catch `PortInUse`, not a group of one."""
+    """Raise the only error of a group instead of the group, because callers catch `PortInUse`."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -445,7 +445,7 @@ async def _check_timeouts(registry: SpaceRegistry) -> None:
 
 
 def _by_name(address: ListenAddress) -> ListenAddress:
-    """Return a loopback address under its name, which its certificate is more likely to have."""
+    """Return a loopback address by name, which a certificate is more likely to contain."""
     is_loopback = address.connect_host in ("127.0.0.1", "::1")
     return replace(address, name="localhost") if is_loopback else address
 

@@ -1,8 +1,7 @@
 """The gateway's HTTP API: health, metrics, participants, messages, board, programs and events.
 
-Owns the routes: each is declared once, above the method that handles it; the router and `/openapi.json` come from the
-declaration. What a participant may do is decided where it is decided for WebSocket connections: a message that arrives
-over HTTP takes the same path.
+Owns the routes: each is declared once, above its handler; the router and `/openapi.json` are built from the
+declarations. Messages over HTTP pass the same permission checks as those over WebSocket.
 """
 
 import logging
@@ -139,7 +138,7 @@ class Call:
 
 
 class _PacedResponse(StreamingResponse):
-    """A large answer, written as fast as its client reads. Counts the answers that each token is reading."""
+    """A large answer, written at its client's reading speed. Counts the running answers per token."""
 
     def __init__(self, whole: Response, reading: Counter[str | None], token: str | None) -> None:
         super().__init__(_pieces(bytes(whole.body)), whole.status_code)
@@ -162,7 +161,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _document(name: str) -> Any:
-    """Return the function that writes a document, from the table of those. Raises `ApiError` if no part has it."""
+    """Return the function that writes a document, from their table. Raises `ApiError` if no part has it."""
     found = load_table(DOCUMENTS).get(name)
     if found is None:
         raise ApiError(404, "not_found", f"no installed part of mew-agent serves this ('{name}' of '{DOCUMENTS}')")
@@ -170,7 +169,7 @@ def _document(name: str) -> Any:
 
 
 class HttpApi:
-    """The HTTP API over the spaces of a gateway."""
+    """The HTTP API of a gateway's spaces."""
 
     def __init__(self, registry: SpaceRegistry, *, version: str) -> None:
         self._registry = registry
@@ -286,7 +285,7 @@ class HttpApi:
         return bodies.AcceptedEnvelope.model_validate(answer)
 
     async def _read_envelope(self, call: Call, sender: ParticipantId) -> Draft:
-        """Read a posted envelope. A sender that has spent its part of the gateway's time waits here."""
+        """Read a posted envelope. A sender that has spent its time waits here."""
         body, client = await _read_body(call), client_of(call.space, sender)
         spend = self._registry.allowances.spend
         await anyio.sleep(spend(client, 0.0, len(body), anyio.current_time()))
@@ -445,7 +444,7 @@ class HttpApi:
         return await self._control(call, addition, invitation).add(new)
 
     def _program(self, call: Call, kind: str) -> tuple[str, programs.ProgramControl]:
-        """Return the participant in the path and the runner of its program, if the sender may send this kind to it."""
+        """Return the participant in the path and its program's runner, if the sender may send it this kind."""
         name = _participant_in_path(call.request, call.space)
         control = self._control(call, Draft(kind=kind, to=(name,)))
         if name not in call.space.space.names:
@@ -455,8 +454,8 @@ class HttpApi:
     def _control(self, call: Call, *drafts: Draft) -> programs.ProgramControl:
         """Return the runner of a space's programs.
 
-        `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender
-        may not send one of them, or if nothing runs programs.
+        `drafts` express the request as envelopes, so that capabilities and pauses apply. Raises `ApiError` if the
+        sender may not send one of them, or if nothing runs programs.
         """
         sender, membership = call.sender, call.space.space.membership
         # An observer has no id, so no capability.
@@ -510,11 +509,11 @@ class HttpApi:
         return ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
 
     def _authenticate(self, request: Request, *, is_owner: bool) -> tuple[SpaceService, ParticipantId | None]:
-        """Return the selected space and the participant that the token belongs to, None for an observer.
+        """Return the selected space and the token's participant (None: an observer).
 
-        With `is_owner`, that must be the participant in the path, so no observer. Raises `ApiError`: 401 without a
-        token, 403 if the token is unknown or another participant's, 404 if the gateway has no such space,
-        429 after too many reads or wrong tokens.
+        With `is_owner`, it must be the participant in the path, so not an observer. Raises `ApiError`: 401 without a
+        token, 403 if the token is unknown or another participant's, 404 if the gateway has no such space, 429 after too
+        many reads or wrong tokens.
         """
         token = bearer_of(request.headers)
         if token is None:
@@ -578,7 +577,7 @@ def _participant_in_path(request: Request, space: SpaceService) -> str:
 
 
 async def _read_body(call: Call) -> bytes:
-    """Return a request's body. Raises `ApiError` if it is too large or comes too slowly, without reading the rest."""
+    """Return a request's body. Raises `ApiError` if it is too large or too slow, without reading the rest."""
     limits = call.space.config.limits
     max_bytes, max_seconds = limits.http_body_bytes, limits.header_timeout_seconds
     chunks: list[bytes] = []

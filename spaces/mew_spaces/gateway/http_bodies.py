@@ -1,6 +1,6 @@
-"""The bodies of the gateway's HTTP API that the protocol does not define, and how errors become one of them.
+"""The bodies of the gateway's HTTP API outside the protocol, including error bodies.
 
-The titles of the models name them in the OpenAPI document.
+The OpenAPI document names the models by their titles.
 """
 
 import json

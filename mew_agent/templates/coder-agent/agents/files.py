@@ -1,7 +1,7 @@
 """Tools for the files of one folder.
 
 `mew up` runs it as a participant. The only argument is the folder. The tools cannot reach files outside it, nor hidden
-files and folders, such as `.git` and `.mew` with its tokens. The published file server of MCP serves those, too.
+files and folders, such as `.git` and `.mew` with its tokens. The published MCP file server also serves those.
 """
 
 import os
@@ -60,7 +60,7 @@ class Folder:
         return f"wrote {target.relative_to(self.root).as_posix()}: {count:,} line{'' if count == 1 else 's'}"
 
     def _inside(self, path: str) -> Path:
-        """Return the real path. Links are followed before the check, so no link leads outside."""
+        """Return the real path. Links are resolved before the check, so no link leads outside."""
         target = (self.root / path).resolve()
         if not target.is_relative_to(self.root):
             raise ValueError(f"{path} is outside the folder")
