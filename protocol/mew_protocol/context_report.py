@@ -1,9 +1,9 @@
-"""[pure] The context report: how full a participant's context window is, and how that is known.
+"""[pure] The context report: how full a participant's context window is, and the basis of its figures.
 
-It is the `context` key of `participant/status`. Every reader uses this one shape: the compaction trigger, the board,
-the dashboard, the terminal, scripts, and the text shown to the model. Its rule: a number is either reported by the
-provider or labelled as what it is. An unknown number is absent, never 0 (docs/reference/context-report.md). Also owns
-when a figure is old: the context may have changed since its participant reported it. A new status ends that.
+It is the `context` key of `participant/status`. Every reader uses this form: the compaction trigger, the board, the
+dashboard, the terminal, scripts, and the text shown to the model. The rule: a number is either reported by the provider
+or labelled with its basis. An unknown number is absent, never 0 (docs/reference/context-report.md). Also decides when a
+figure is old: the context may have changed since the report. A new status is never old.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ _Figure = TypeVar("_Figure", int, float)
 
 
 def plausible(figure: _Figure | None) -> _Figure | None:
-    """Return a figure that a participant reported, None if it is too large to be true."""
+    """Return a figure that a participant reported, None if it is implausibly large."""
     return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
@@ -73,7 +73,7 @@ def known_sum(one: _Figure | None, other: _Figure | None) -> _Figure | None:
 
 
 def answer_reserve_tokens(window_tokens: int) -> int:
-    """Return the room that is kept free for an answer: 1/20 of the window, at most 4,096 tokens."""
+    """Return the room reserved for an answer: 1/20 of the window, at most 4,096 tokens."""
     return min(4_096, window_tokens // 20)
 
 
@@ -90,7 +90,7 @@ def report_time(at: str) -> datetime:
 
 
 class LastReported(_Part):
-    """The newest figure that the provider reported, shown while `tokens` is absent or projected."""
+    """The provider's newest figure, shown while `tokens` is absent or projected."""
 
     tokens: int = Field(ge=0)
     measured_at: str
@@ -125,7 +125,7 @@ class CallCosts(_Part):
 
     @property
     def spent_tokens(self) -> int | None:
-        """Tokens of the calls; None if they are unknown."""
+        """Tokens of the calls; None if unknown."""
         return known_sum(self.prompt_tokens, self.completion_tokens)
 
     def __str__(self) -> str:
@@ -143,9 +143,9 @@ class CallCosts(_Part):
 
 
 class Spending(CallCosts):
-    """All model calls of a conversation since it began, also those that summarise. A clear does not reset it.
+    """All model calls of a conversation, including summaries. A clear does not reset it.
 
-    `calls` counts those that reported their usage. `unreported_calls` counts the others; no other figure includes them.
+    `calls` counts calls with reported usage. `unreported_calls` counts the others, which no other figure includes.
     """
 
     unreported_calls: int = Field(default=0, ge=0)
@@ -155,11 +155,11 @@ class Spending(CallCosts):
 
 
 class CompactionCost(CallCosts):
-    """The cost of a compaction: the calls that summarise and measure.
+    """The cost of a compaction: its calls for summaries and measurements.
 
-    Tokens are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
-    token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any
-    more: projected, and absent if the provider reports no cached tokens.
+    Tokens are absent without a call, or if a call reported none. `freed_per_token` is the net freed tokens per token of
+    these calls. `cache_lost_tokens` are the last call's cached tokens that later calls cannot use: projected, and
+    absent if the provider reports no cached tokens.
     """
 
     calls: int = Field(ge=0)
@@ -173,10 +173,10 @@ class CompactionCost(CallCosts):
 class LastCompaction(_Part):
     """The last compaction. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
 
-    `basis` says how `freed_tokens` is known, `freed_gross_basis` how what left is known, without the new summary.
-    `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
-    `approval` is present if the agent asks before it compacts: who approved it, or why it ran without approval.
-    `reason` is what the requester said, or what the trigger alone does not say.
+    `basis` is the basis of `freed_tokens`; `freed_gross_basis` that of the removed tokens, without the new summary.
+    `summary_by` is absent without a summary; `summary_problem` says why no model wrote it. `approval` is present if the
+    agent asks before it compacts: the approver, or why it ran without approval. `reason` is the requester's reason, or
+    a detail of the trigger.
     """
 
     at: str
@@ -197,7 +197,7 @@ class LastCompaction(_Part):
 
 
 class Injection(_Part):
-    """A recovery prompt or countdown that the agent's prompt contains now."""
+    """A recovery prompt or countdown in the agent's current prompt."""
 
     kind: str
     remaining: int | None = None
@@ -207,8 +207,8 @@ class Injection(_Part):
 class PinReport(_Part):
     """A text that an agent sends verbatim with every request. `tokens` is projected.
 
-    `hash` is that of `pin_hash`, so that a peer can check the text. `origin` is the participant that pinned it,
-    `agent settings` or `space settings`.
+    `hash` comes from `pin_hash`, so that a peer can check the text. `origin` is the participant that pinned it, `agent
+    settings` or `space settings`.
     """
 
     id: str
@@ -231,15 +231,15 @@ class SavingSuggestion(_Part):
 
 
 class Waiting(_Part):
-    """The reason for which an agent waits, and since when.
+    """Why an agent waits, and since when.
 
-    `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
-    arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
-    sends a chat. `room`: the chat `message` of `peer` does not fit and is held. `model`: its last model call failed;
-    `what` names the server and the cause. `tools`: its model does not get all tools of `peer`; `what` says why.
-    `budget`: it answers `peer` again when the hour has room for it; `what` names the figures. `who_may_answer` are the
-    connected participants that may approve, empty for the other kinds: anyone can end a loop, and the sender of a held
-    chat decides about it.
+    `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are the proposed ones, without
+    arguments too long to report. `loop`: it does not answer the agent `peer` until a person or a program sends a chat.
+    `room`: the chat `message` of `peer` does not fit and is held. `model`: its last model call failed; `what` names the
+    server and the cause. `tools`: its model does not get all tools of `peer`; `what` says why. `budget`: it answers
+    `peer` again once its hourly budget has room; `what` has the figures. `who_may_answer` are the connected
+    participants that may approve. It is empty for other kinds: anyone can end a loop, and a held chat's sender decides
+    about it.
     """
 
     kind: Literal["approval", "loop", "room", "model", "tools", "budget"]
@@ -254,10 +254,10 @@ class Waiting(_Part):
 
 
 class AgentMode(_Part):
-    """The mode in which a third-party agent works, by the agent's own name for it.
+    """The current mode of a third-party agent, with the agent's own name.
 
-    `asks` says whether the agent asks in it before it writes files or runs commands; absent if that is not known.
-    `chosen` says whether its settings name this mode.
+    `asks` says whether the agent asks before it writes files or runs commands; absent if unknown. `chosen` says whether
+    its settings name this mode.
     """
 
     id: str
@@ -266,10 +266,10 @@ class AgentMode(_Part):
 
 
 class Progress(_Part):
-    """How far a long piece of work of the agent is: `done` of `total`, in `unit`. `since` is when it began.
+    """The progress of an agent's long task: `done` of `total`, in `unit`, since `since`.
 
-    `compaction`: the history is summarised in pieces, each with a model call; a history that one call summarises
-    reports none. `total` is what the agent expects now and may change.
+    `compaction`: the history is summarised in pieces, each with a model call; a single call reports no progress.
+    `total` is the current estimate and may change.
     """
 
     kind: Literal["compaction"]

@@ -18,9 +18,9 @@ MAX_RECALLED: Final = 50
 class CompactionEntry(LastCompaction):
     """One change of a context: a compaction, a `forget`, a `clear` or an `undo`, as its trigger says.
 
-    `asked_by` is the participant that requested it, absent if the agent decided itself. `items` counts the items that
-    left or became notes. `undoes` and `undone_by` are numbers of other entries. `problem` says why it can be neither
-    shown whole nor undone: `damaged`, or `pruned` if the store removed items of it. An undo frees a negative amount.
+    `asked_by` is the requester; absent if the agent decided itself. `items` counts the items removed or replaced with
+    notes. `undoes` and `undone_by` are numbers of other entries. `problem` says why it cannot be fully shown or undone:
+    `damaged`, or `pruned` if the store deleted some of its items. An undo frees a negative amount.
     """
 
     number: int
@@ -32,7 +32,7 @@ class CompactionEntry(LastCompaction):
 
 
 class ArchivedItem(Payload):
-    """An item of a history that left the context. `clipped_chars` is how much of its text an answer leaves out."""
+    """An item that left the context. `clipped_chars` is the number of characters that an answer omits."""
 
     seq: int
     id: str
@@ -47,7 +47,7 @@ class ArchivedItem(Payload):
 class RequestHistory(Payload, kind=kinds.PARTICIPANT_REQUEST_HISTORY):
     """List the compactions, or show the one with this `number`: its summary and the replaced messages.
 
-    The items of an answer are those after the seq `after`; an answer whose `next` is set has more.
+    The answer has the items after the seq `after`; if its `next` is set, there are more.
     """
 
     number: int | None = Field(default=None, ge=1)
@@ -57,8 +57,8 @@ class RequestHistory(Payload, kind=kinds.PARTICIPANT_REQUEST_HISTORY):
 class CompactionHistory(Payload, kind=kinds.PARTICIPANT_HISTORY):
     """The answer to `participant/request-history`: all entries, oldest first, or the requested one with its texts.
 
-    `dropped` counts older entries that are no longer kept. `summary` is the one that the entry wrote, absent if it
-    wrote none; `previous_summary` the one before it. `error` says why there is no such entry, or no archive.
+    `dropped` counts older entries that are no longer kept. `summary` is the entry's summary, absent without one;
+    `previous_summary` is the one before it. `error` says why the entry or the archive is missing.
     """
 
     entries: tuple[CompactionEntry, ...] = ()
@@ -78,9 +78,9 @@ class Undo(Payload, kind=kinds.PARTICIPANT_UNDO):
 
 
 class UndoDone(Payload, kind=kinds.PARTICIPANT_UNDO_DONE):
-    """The answer to every `participant/undo`. `reason` says why it is refused; then nothing has changed.
+    """The answer to every `participant/undo`. `reason` says why it is refused; a refused undo changes nothing.
 
-    `number` is the entry that was undone, `entry` the new one. `restored_tokens` are those that the context grew by.
+    `number` is the undone entry, `entry` the new one. `restored_tokens` is the growth of the context.
     """
 
     status: Literal["undone", "refused"]
@@ -95,14 +95,14 @@ class UndoDone(Payload, kind=kinds.PARTICIPANT_UNDO_DONE):
 
 
 class Recall(Payload, kind=kinds.PARTICIPANT_RECALL):
-    """Search the items that left the context for words."""
+    """Search removed items for words."""
 
     words: str = Field(min_length=1, max_length=1_000)
     limit: int = Field(default=10, ge=1, le=MAX_RECALLED)
 
 
 class RecallDone(Payload, kind=kinds.PARTICIPANT_RECALL_DONE):
-    """The answer to `participant/recall`: an extract of each item that matches, the best match first.
+    """The answer to `participant/recall`: an extract of each matching item, best match first.
 
     `error` says why nothing can be searched.
     """

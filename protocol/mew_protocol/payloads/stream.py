@@ -8,7 +8,7 @@ from mew_protocol.payloads.base import Payload
 
 
 class StreamRequest(Payload, kind=kinds.STREAM_REQUEST):
-    """Request a stream from the gateway. Further keys are metadata that late joiners get."""
+    """Request a stream from the gateway. Further keys are metadata for late joiners."""
 
     direction: str | None = None
     description: str | None = None

@@ -15,14 +15,14 @@ Capability = dict[str, Any]
 
 
 class Member(Payload):
-    """A member of a space, as others see it."""
+    """A member of a space, in the form for others."""
 
     id: str
     capabilities: tuple[Capability, ...] = ()
 
 
 class ActiveStream(Payload):
-    """An open stream, as late joiners get it, with the further keys of its request."""
+    """An open stream, in the form for late joiners, with the further keys of its request."""
 
     stream_id: str
     owner: str
@@ -32,7 +32,7 @@ class ActiveStream(Payload):
 
 
 class FrameTotals(Payload):
-    """How many frames each stream has had since the gateway started; `run` names that start."""
+    """The number of frames per stream since the gateway started; `run` identifies that start."""
 
     run: str
     counts: dict[str, int]

@@ -262,7 +262,7 @@ class GatewayLogging(SettingsModel):
 
 
 class CapabilityOptions(SettingsModel):
-    """How capabilities are read and passed on.
+    """The checks of capabilities, grants and invitations.
 
     `ignore_to: true` ignores `to` in capabilities, as the TypeScript gateway does. `check_grants` and `check_invites`
     refuse a grant or an invitation that gives more than its sender has.

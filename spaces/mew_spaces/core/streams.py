@@ -37,7 +37,7 @@ class StreamRules:
         self._needs_direction = not config.is_reference
 
     def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
-        """Handle a `stream/*` envelope. None: it is only passed on."""
+        """Handle a `stream/*` envelope. Returns None if it is only relayed."""
         try:
             match envelope.kind:
                 case kinds.STREAM_REQUEST:
@@ -54,7 +54,7 @@ class StreamRules:
             return refuse(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
 
     def end_streams_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
-        """Return how the streams of a participant that is gone close, and how its right to write to others ends."""
+        """Close a departed participant's streams, and end its rights to write to others."""
         to = tuple(name for name in self._connected if name != participant)
         compose = partial(self._messages.compose, now=now, to=to, sender=STREAM_GATEWAY)
         changes: list[Change] = []
@@ -141,7 +141,7 @@ class StreamRules:
         return self._change(envelope, changed, kinds.STREAM_WRITE_REVOKED, "revoked", about, now)
 
     def _transfer(self, envelope: Envelope, now: datetime) -> Receipt:
-        """Make another participant the owner: it may write, the previous owner no longer does."""
+        """Make another participant the owner: it may write, and the previous owner may not."""
         payload = read_payload(envelope, TransferOwnership)
         stream = self._owned_stream(envelope, payload.stream_id, payload.new_owner)
         if isinstance(stream, Receipt):

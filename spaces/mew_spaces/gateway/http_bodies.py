@@ -40,7 +40,7 @@ class ReadyAnswer(BaseModel):
 
 
 class AllowedCall(BaseModel):
-    """A call that a participant makes without asking, in words, and the capability that allows it."""
+    """A call that a participant may make without approval, in words, and the capability for it."""
 
     text: str
     pattern: dict[str, Any]
@@ -64,7 +64,7 @@ class ParticipantList(BaseModel):
 
 
 class PostedEnvelope(Draft):
-    """Body of a posted message: an envelope of which only the kind is required."""
+    """Body of a posted message: an envelope; only its kind is required."""
 
     model_config = ConfigDict(title="Draft")
 
@@ -108,7 +108,7 @@ class AddableType(BaseModel):
 
 
 class ProgramList(BaseModel):
-    """Which participants have a program that runs, or ran, next to the gateway."""
+    """The participants with a program that runs, or ran, next to the gateway."""
 
     model_config = ConfigDict(title="Programs")
 
@@ -141,7 +141,7 @@ class CallArguments(BaseModel):
 
 
 class CallChanges(BaseModel):
-    """The changes of texts in the arguments of a call, by their place, as items of `attention` have them."""
+    """The text changes in the arguments of a call, by place, in the form of `attention` items."""
 
     changes: dict[str, TextChange]
 
@@ -157,7 +157,7 @@ class ErrorAnswer(BaseModel):
 
 
 class ApiError(HTTPException):
-    """A request that is refused: `{"error", "message", ...}` under an HTTP status."""
+    """A refused request: `{"error", "message", ...}` under an HTTP status."""
 
     def __init__(self, status: int, error: str, message: str, /, **more: Any) -> None:
         super().__init__(status, message, {"www-authenticate": "Bearer"} if status == 401 else None)
@@ -170,7 +170,7 @@ def describe_error(code: str, message: str) -> bytes:
 
 
 async def respond_to_error(_request: Request, error: Exception) -> Response:
-    """Return the refusal of a handler or the router as JSON, and an internal error without its details."""
+    """Return a refusal as JSON, and an internal error without its details."""
     if not isinstance(error, HTTPException):
         error = ApiError(500, errors.INTERNAL_ERROR, "the gateway failed to process this request")
     elif not isinstance(error, ApiError):

@@ -1,6 +1,6 @@
-"""The listener of the gateway: its address, the settings of a space as its limits, and each new WebSocket connection.
+"""The gateway's listener: its address, its limits (from space settings), and new WebSocket connections.
 
-Owns the time that a connection has to join. What a message means is decided in `connection`.
+Owns the time limit for joining. `connection` handles messages.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ STOP_SECONDS = 3
 def listener_options(
     registry: SpaceRegistry, *, proxies: TrustedProxies, tls: ssl.SSLContext | None
 ) -> ListenerOptions:
-    """Return how the listener serves these spaces. The HTTP API bounds bodies itself: each of its routes differs."""
+    """Return the listener options for these spaces. The HTTP API limits bodies per route."""
     limits = registry.default.config.limits
     return ListenerOptions(
         unjoined=UnjoinedLimits(
@@ -87,7 +87,7 @@ AUTO_JOIN_SECONDS = 0.25
 
 
 def open_websocket(registry: SpaceRegistry, socket: WebSocketConnection, request: WebSocketRequest) -> DirectChannel:
-    """Serve a connection to any of the spaces. Returns the channel that writes to it."""
+    """Serve a connection to one of the spaces. Returns the channel that writes to it."""
     connection = Connection(
         registry,
         bearer=None if request.headers.get(JOIN_HEADER) == JOIN_BY_FRAME else bearer_of(request.headers),

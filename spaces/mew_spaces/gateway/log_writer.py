@@ -1,9 +1,9 @@
 """Log files, written by one background thread from a bounded queue.
 
-Owns rotation, batching and what happens when a disk is full. Does not know what a line says: the thread calls a
-function that renders it, so the event loop pays for little more than the queue. A file is opened and closed for each
-batch, so it may be truncated, moved or removed at any time, together with its folder. Lines that do not fit into the
-queue or onto the disk are dropped, and the next line of their file says how many.
+Owns rotation, batching and the handling of a full disk. The thread calls a function to render each line, which relieves
+the event loop. A file is opened and closed for each batch, so it may be truncated, moved or removed at any time, even
+with its folder. Lines that do not fit into the queue or onto the disk are dropped, and the file's next line states
+their number.
 """
 
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger("mew_spaces")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogFile:
-    """A file that lines are appended to. Above `max_bytes` it is renamed to `<name>.1`; `kept` old files remain."""
+    """A log file. Above `max_bytes` it is renamed to `<name>.1`; `kept` old files remain."""
 
     path: Path
     max_bytes: int | None = None
@@ -58,7 +58,7 @@ class LogFile:
             self._write(data, None)
 
     def _write(self, data: bytes, max_bytes: int | None) -> bool:
-        """Append unless that would exceed the limit; an empty file takes any line. Returns whether it was written."""
+        """Append unless that would exceed the limit; an empty file accepts any line. Returns whether it was written."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         # os.open, because creating a file object costs more than this single write.
         file = os.open(self.path, flags if self.follows_links else flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -100,7 +100,7 @@ class LogWriter:
         max_queued_bytes: int = MAX_QUEUED_BYTES,
         writes_at_once: bool = False,
     ) -> None:
-        """With `writes_at_once`, `put` returns when the line is in the file; there is no thread then."""
+        """With `writes_at_once` there is no thread: `put` returns when the line is in the file."""
         self._writes_at_once = writes_at_once
         self._max_lines = max_queued_lines
         self._max_bytes = max_queued_bytes
@@ -117,9 +117,9 @@ class LogWriter:
         self._thread: threading.Thread | None = None
 
     def put(self, file: LogFile, render: Render, size: int, *about: Any, other: LogFile | None = None) -> bool:
-        """Queue a line that `render(*about)` makes. `size` is roughly the memory that it holds until it is written.
+        """Queue a line rendered by `render(*about)`. `size` is its approximate memory until written.
 
-        If `render` returns a pair, the second part is for `other`, or for no file. Returns False if the queue is full.
+        If `render` returns a pair, the second part goes to `other`, or to no file. Returns False if the queue is full.
         """
         if self._is_closing:
             return False

@@ -1,7 +1,7 @@
 """Stores the durable state of a space in its log, and the tokens of its participants in the state folder.
 
-Invitations and removals are on the disk before they are answered, whatever the durability of the history. Who may
-invite or remove is decided in `core.membership_rules`. Tokens have separate files (`auth`).
+Invitations and removals are on the disk before their answer, regardless of the history's durability.
+`core.membership_rules` decides who may invite or remove. Tokens have separate files (`auth`).
 """
 
 import logging
@@ -79,7 +79,7 @@ class MembershipStore:
         self.stage(changes)
 
     def _load_tokens(self, config: SpaceConfig, folder: Path) -> list[str]:
-        """Add the tokens of invited participants. Returns the participants that space.yaml names meanwhile."""
+        """Add the tokens of invited participants. Returns those that space.yaml now names."""
         overridden = []
         for participant, invitation in self.state.invited.items():
             if not invitation.above_configured and participant in config.participants:
@@ -91,9 +91,9 @@ class MembershipStore:
         return overridden
 
     def forget_former(self, config: SpaceConfig) -> None:
-        """Forget participants that neither space.yaml nor an invitation names any more.
+        """Forget participants that neither space.yaml nor an invitation names.
 
-        Rights that came from there, or from what space.yaml no longer gives, end.
+        Ends the rights that depend on them, or on patterns removed from space.yaml.
         """
         state = self.state
         known = config.participants.keys() | state.invited.keys()
@@ -114,10 +114,10 @@ class MembershipStore:
         self.stage((*changes, *settled))
 
     def _end_overridden(self, config: SpaceConfig, overridden: Iterable[str], folder: Path) -> None:
-        """End invitations of participants that are in space.yaml now. Raises `TokenError`.
+        """End invitations of participants that space.yaml now names. Raises `TokenError`.
 
-        The inviter knows the token that it got for the invited one. If space.yaml gives that participant more than
-        the inviter holds, the token is replaced: it would give the inviter more than its own.
+        The inviter knows the invited participant's token. If space.yaml gives that participant more rights than the
+        inviter has, the token is replaced, so that the inviter gains none.
         """
         membership = Membership(config, self.state)
         for participant in overridden:
@@ -161,7 +161,7 @@ class MembershipStore:
         self.stage(Change("removed", name, value=True) for name in state.removed)
 
     def write_token(self, participant: ParticipantId, token: str) -> None:
-        """Store the token of a participant that is to be invited. A failure is logged."""
+        """Store the token for a new invitation. Log a failure."""
         if self._folder is None:
             return
         try:
@@ -170,13 +170,13 @@ class MembershipStore:
             log.error("the token of %s is not stored and ends with this run: %s", participant, error)
 
     def add_token(self, participant: ParticipantId, token: str) -> None:
-        """Accept a new token, and follow its file."""
+        """Accept a new token, and watch its file."""
         self.tokens.add(participant, token)
         if self._folder is not None:
             self.tokens.follow(participant, self._folder)
 
     def revoke_tokens(self, participant: ParticipantId) -> None:
-        """Accept no token of a participant any more, and remove its token file."""
+        """Stop accepting a participant's tokens, and delete its token file."""
         self.tokens.remove(participant)
         self.remove_token(participant)
 
@@ -211,9 +211,9 @@ def move_removals(source: SpaceLog, target: SpaceLog) -> None:
 
 
 def _read(space_log: SpaceLog) -> SpaceState:
-    """Return the stored state. A change that this version cannot read is logged and left out.
+    """Return the stored state. Log and skip changes that this version cannot read.
 
-    Raises `SpacesError` for an invitation or a removal: without it, others could join.
+    Raises `SpacesError` for an unreadable invitation or removal, without which others could join.
     """
     state, stored = SpaceState(), space_log.state()
     for key, value in stored.items():

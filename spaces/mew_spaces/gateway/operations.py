@@ -19,7 +19,7 @@ class Parameter:
     default: int | None = None
 
     def parse_number(self, text: str) -> int | None:
-        """Return the number in a query string, None if it is not valid."""
+        """Return the number in a query string, None if invalid."""
         if self.maximum is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(self.maximum))):
             return None
         number = int(text)
@@ -30,9 +30,9 @@ class Parameter:
 class Operation:
     """One method of one path.
 
-    `parameters` are those of the query. `answer` and `body` are models, or None where the schema is open. `errors` are
-    HTTP status codes, in addition to those that follow from the token, the body and the parameters. `is_for_owner`: the
-    token must be that of the participant in the path.
+    `parameters` are query parameters. `answer` and `body` are models; None for an open schema. `errors` are HTTP status
+    codes in addition to those for token, body and parameters. `is_for_owner`: the token must be that of the participant
+    in the path.
     """
 
     method: str

@@ -1,10 +1,9 @@
-"""Bytes out: a message is framed once, and the same bytes are written to many connections.
+"""Outgoing bytes: a message is framed once, and the same bytes are written to many connections.
 
-Owns WebSocket framing, the channels (one per connection, in order) and the fan-out loop. `DirectChannel` writes
-to the connection's transport.
-A broadcast goes to the socket of each `DirectChannel` without its transport, as long as nothing waits in that one.
-Broadcasts of the same turn of the event loop leave in one write. Detects slow consumers and never waits for them. Does
-not know who should receive what.
+Owns WebSocket framing, the channels (one per connection, in order) and the fan-out loop. `DirectChannel` writes to the
+connection's transport. A broadcast bypasses the transport and goes directly to the socket if nothing waits in the
+transport. Broadcasts of one turn of the event loop leave in one write. Detects slow consumers and never waits for them.
+Does not choose the receivers.
 """
 
 from abc import ABC, abstractmethod
@@ -57,9 +56,9 @@ def _header(first: int, size: int) -> bytes:
 
 
 class OutboundChannel(ABC):
-    """The only way to write to one connection.
+    """The only way to write to a connection.
 
-    Do not call `write` when `is_open` is false: a close frame was sent or received, or the connection is lost.
+    Use `write` only while `is_open`; afterwards a close frame was sent or received, or the connection is lost.
     """
 
     __slots__ = ("descriptor", "is_open", "on_changed", "on_joined")
@@ -77,24 +76,24 @@ class OutboundChannel(ABC):
 
     @abstractmethod
     def write_frames(self, frames: Iterable[bytes], joined: bytes) -> None:
-        """Queue several frames; `joined` holds them all, for channels to which their bounds mean nothing."""
+        """Queue several frames; `joined` has them concatenated, for channels that need no frame boundaries."""
 
     @property
     def waiting_bytes(self) -> int:
-        """How many written bytes have not left yet; 0 for channels without a buffer."""
+        """The number of written bytes that have not left yet; 0 for channels without a buffer."""
         return 0
 
     @abstractmethod
     def limit_buffer(self, max_bytes: int) -> None:
-        """Set how many bytes may wait for the peer. A peer that exceeds this is reported as a slow consumer."""
+        """Set the limit of bytes waiting for the peer. A peer above it is reported as a slow consumer."""
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame after everything written, then wait a bounded time for the peer."""
+        """Send a close frame after everything written, then wait a limited time for the peer."""
 
     @abstractmethod
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
-        """Send a last frame and close, even after `stop_writing`: it tells a slow consumer why."""
+        """Send a last frame and close, even after `stop_writing`, to notify a slow consumer."""
 
     def stop_writing(self) -> None:
         """Mark the channel closed for writing and notify the fan-out."""
@@ -104,7 +103,7 @@ class OutboundChannel(ABC):
 
 
 def admit(channel: OutboundChannel, client: str, *, buffer_bytes: int) -> None:
-    """Lift the limits that hold before a client has joined. `client` says which one it is, of all spaces."""
+    """Lift the limits for unjoined clients. `client` identifies the client among all spaces."""
     channel.limit_buffer(buffer_bytes)
     on_joined, channel.on_joined = channel.on_joined, None
     if on_joined is not None:
@@ -112,7 +111,7 @@ def admit(channel: OutboundChannel, client: str, *, buffer_bytes: int) -> None:
 
 
 class Fanout:
-    """The channels of one space's members, in join order. Some of them get each broadcast with its number."""
+    """The channels of one space's members, in join order. Sessions among them get numbered broadcasts."""
 
     def __init__(self) -> None:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
@@ -153,9 +152,9 @@ class Fanout:
     def write_to_all(
         self, framed: bytes, *, numbered: bytes | None = None, without: Collection[ConnectionId] = ()
     ) -> None:
-        """Write one frame to every open channel except `without`; channels that get numbers receive `numbered`.
+        """Write one frame to every open channel except `without`; sessions receive `numbered`.
 
-        A frame to every channel is written with the next `flush`, if one can be requested.
+        A frame for all channels is written with the next `flush`, if one can be scheduled.
         """
         if without:
             self._write_to_others(framed, numbered or framed, without)
@@ -178,9 +177,9 @@ class Fanout:
                 channel.write(numbered if connection in self.numbered else framed)
 
     def flush(self) -> None:
-        """Write the collected broadcasts: in one write for each channel, which costs little more than one of them.
+        """Write the collected broadcasts: in one write per channel, which costs little more than a single broadcast.
 
-        A caller that writes to a member in another way calls this first, to keep the order.
+        Call this before writing to a member in another way, to keep the order.
         """
         frames, numbered = self._collected, self._collected_numbered
         if not frames:
@@ -217,7 +216,7 @@ class Fanout:
 
 
 class _Targets:
-    """Channels that get the same bytes. Not to be used again once the channels have changed."""
+    """Channels that get the same bytes. Invalid once the channels have changed."""
 
     __slots__ = ("_by_descriptor", "_descriptors", "_others")
 
@@ -232,7 +231,7 @@ class _Targets:
         self._descriptors = list(self._by_descriptor)
 
     def write(self, frames: Sequence[bytes]) -> int:
-        """Write these frames to each channel. Returns how many were written, counted for each channel."""
+        """Write these frames to each channel. Returns the number of written frames, summed over the channels."""
         # The gateway's hot loop: one system call a member. A write through the transport costs half a microsecond more,
         # mostly because the kernel's work for each socket empties the CPU's caches: each object that the loop touches
         # for a member, such as its channel or transport, is loaded again. A channel that a write closes is not written
@@ -252,11 +251,11 @@ class _Targets:
 
 
 class DirectChannel(OutboundChannel):
-    """Writes straight to a connection's transport; once attached, messages arrive through it as well.
+    """Writes straight to a connection's transport; once attached, it also receives messages.
 
-    The fan-out may write to the socket (`descriptor`) as long as nothing waits in the transport. The transport reports
-    that: its limit is zero bytes, and it calls `pause` and `resume`. Where it carries anything but frames (TLS),
-    there is no `descriptor`, and the transport calls `pause` at the limit of the channel.
+    The fan-out may write to the socket (`descriptor`) while nothing waits in the transport, which reports this by
+    `pause` and `resume` with a limit of zero bytes. With TLS there is no `descriptor`, and the transport calls `pause`
+    at the channel's limit.
     """
 
     __slots__ = (
@@ -302,7 +301,7 @@ class DirectChannel(OutboundChannel):
         self._transport.set_write_buffer_limits(high=max_bytes if self._socket is None else 0)
 
     def pause(self) -> None:
-        """Use the transport alone until `resume`: bytes wait in it, so bytes written to the socket would overtake."""
+        """Use only the transport until `resume`, because bytes wait in it that direct writes would overtake."""
         self.descriptor = None
         if self.on_changed is not None:
             self.on_changed()
@@ -322,19 +321,19 @@ class DirectChannel(OutboundChannel):
             self.on_slow()
 
     def too_large(self) -> None:
-        """Tell the peer that its message is too large, if it can still be told."""
+        """Notify the peer that its message is too large, if writing is still possible."""
         if self.is_open and self.on_too_large is not None:
             self.on_too_large()
 
     def disconnected(self) -> None:
-        """Tell the application that the connection is over, and drop its callbacks."""
+        """Notify the application that the connection has ended, and drop its callbacks."""
         on_disconnect = self.on_disconnect
         self.on_message = self.on_disconnect = self.on_slow = self.on_too_large = self.on_joined = None
         if on_disconnect is not None:
             on_disconnect()
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame after everything written; abort the connection if the peer does not answer."""
+        """Send a close frame after everything written; abort the connection if the peer does not respond."""
         if self.is_open:
             self._connection.close_with(code, reason)
 

@@ -2,7 +2,7 @@
 
 A participant with an output log and no program is called virtual.
 
-The file is the outbound channel of a connection like any other. Its reader may truncate or move it at any time.
+The file is a connection's outbound channel like any other. Its reader may truncate or move it at any time.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ class FileChannel(OutboundChannel):
     """An outbound channel that writes to a file."""
 
     def __init__(self, folder: Path, name: str, writer: LogWriter, sizes: GatewayLogging) -> None:
-        """`name` is the path of the file from `folder`, the folder of the space.
+        """`name` is the file's path relative to `folder`, the space's folder.
 
-        `sizes` bounds the file and says how many old ones remain.
+        `sizes` limits the file, and the number of old files.
         """
         super().__init__()
         self._folder = folder.resolve()
@@ -32,9 +32,9 @@ class FileChannel(OutboundChannel):
         self._lock: FileLock | None = None
 
     def prepare(self, *, is_shared: bool = False) -> None:
-        """Create the file, for its owner alone. Raises `OSError`, also for a file outside of the folder.
+        """Create the file, readable only by its owner. Raises `OSError`, also for a file outside the folder.
 
-        Of several gateways, one writes it: raises `BlockingIOError` if another one does.
+        Only one of several gateways writes it: raises `BlockingIOError` if another does.
         """
         path = self._file.path
         if not path.is_relative_to(self._folder):
@@ -55,7 +55,7 @@ class FileChannel(OutboundChannel):
             self.write(framed)
 
     def limit_buffer(self, _max_bytes: int) -> None:
-        """Do nothing: the log writer bounds the queue of all its files."""
+        """Do nothing: the log writer limits the queue of all its files."""
 
     def close(self, _code: int, _reason: str) -> None:
         """Stop writing."""

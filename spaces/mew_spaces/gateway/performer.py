@@ -1,7 +1,6 @@
 """Performs the effects of one space: writes to connections, and admits, dismisses and closes them.
 
-Owns the connections of the space: their channels and the participants they belong to. Decides nothing, and performs
-only effects that are stored.
+Owns the space's connections: their channels and participants. Decides nothing, and performs only stored effects.
 """
 
 import logging
@@ -129,7 +128,7 @@ class EffectPerformer:
                 receive(frame, recipients)
 
     def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None) -> None:
-        """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored."""
+        """Write a broadcast with the bytes `data` to the members; `sequence` is None if storing failed."""
         envelope, fanout = effect.envelope, self.fanout
         without: Collection[ConnectionId] = effect.without
         counted = frame_json(numbered(data, sequence)) if fanout.numbered and sequence is not None else None

@@ -1,7 +1,6 @@
-"""The programs of a space over HTTP: reads their logs, starts one, adds a participant with one.
+"""The programs of a space over HTTP: reads logs, starts programs, and adds participants with programs.
 
-Bounds what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not
-start has none. Does not know who may ask (`http`).
+Limits requests. `ProgramControl` runs the programs; a gateway without `mew up` has none. `http` checks capabilities.
 """
 
 from dataclasses import asdict
@@ -37,7 +36,7 @@ def _addable(key: str) -> str:
 
 
 def _public_value(text: str) -> str:
-    """Refuse `${...}`, which would send a variable of the gateway's machine elsewhere, and passwords."""
+    """Refuse passwords, and `${...}`, which would leak a variable of the gateway's machine."""
     if "$" in text or urlsplit(text).username is not None:
         raise ValueError("expected a text without '$', and a URL without a password")
     return text
@@ -46,8 +45,8 @@ def _public_value(text: str) -> str:
 class NewProgram(BaseModel):
     """Body of a request to add a participant: an agent, or a participant of `type` with its `value`.
 
-    It gets the capabilities of its role. An agent uses the model server of the agent `like`, and its model unless
-    `model` names another.
+    It gets its role's capabilities. An agent uses the model server of the agent `like`, and its model unless `model` is
+    set.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -74,7 +73,7 @@ class ProgramControl(Protocol):
     """Runs the programs of one space."""
 
     def participants(self) -> tuple[str, ...] | None:
-        """Return the participants with programs started here; None if nothing runs programs now."""
+        """Return the participants with programs started here; None if nothing currently runs programs."""
         ...
 
     async def startable(self) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ class ProgramControl(Protocol):
         ...
 
     async def restart(self, participant: str) -> ProgramAnswer:
-        """Start a participant's program with the present settings of space.yaml; end the running one."""
+        """Restart a participant's program with the current settings of space.yaml."""
         ...
 
     async def add(self, new: NewProgram) -> ProgramAnswer:

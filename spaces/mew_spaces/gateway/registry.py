@@ -1,4 +1,4 @@
-"""The spaces of one gateway. They share a port, and limits of requests that cost more than they cost the client."""
+"""The spaces of one gateway. They share a port, and the limits of expensive requests."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ log = logging.getLogger("mew_spaces")
 
 
 def client_of(space: SpaceService, participant: ParticipantId) -> str:
-    """Return a name that identifies a participant in all spaces."""
+    """Return a name that identifies a participant across all spaces."""
     return f"{space.space.id}/{participant}"
 
 
@@ -71,7 +71,7 @@ class SpaceRegistry:
         )
 
     def _warn_of_ignored_keys(self, config: SpaceConfig) -> None:
-        """Log keys of a further space without effect: the first space sets them for the whole gateway."""
+        """Log ineffective keys of a further space, because the first space sets them for the whole gateway."""
         for section, shared in _SET_BY_FIRST.items():
             own, first = getattr(config, section), getattr(self.default.config, section)
             for key in sorted(shared & own.model_fields_set):
@@ -86,7 +86,7 @@ class SpaceRegistry:
         return iter(self._by_name.values())
 
     def find(self, name: str | None, token: str | None = None) -> SpaceService | None:
-        """Return the space with this name; without a name, the space that the token is for, else the default one."""
+        """Return the space with this name; without a name, the token's space, else the default one."""
         named = self._by_name.get(name or DEFAULT_NAME)
         if named is not None or name not in (None, "", DEFAULT_NAME):
             return named
@@ -114,6 +114,6 @@ class SpaceRegistry:
         self.event_streams.end_revoked()
 
     def stop(self) -> None:
-        """End the history of every space for its readers, so that their requests end."""
+        """End every space's history, so that its readers' requests end."""
         for service in self:
             service.stop()

@@ -1,14 +1,13 @@
 """Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
-Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
-What needs a person follows as `attention` whenever it changed, and for a reader that reconnected; in the same way,
-`outdated` names the participants whose figure is old, after all statuses that it knows of. A page may follow `view`
-instead of `board` and `outdated`: the board as people read it, and later what changed in it. It also gets `said`, an
-answer in words, before the envelope of that answer. A new reader may ask for
-the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
-reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
-restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Bounds the open
-streams of each token and address, and ends them with their token.
+Sends only what a member would receive: the board, then each accepted envelope with its position in the history.
+`attention` follows at each change, and after a reconnect. So does `outdated`, with the participants whose figures are
+old, after their statuses. A page may follow `view` instead of `board` and `outdated`: the board in words, then its
+changes. It also gets `said`, an answer in words, before that answer's envelope. A new reader may request the newest
+envelopes, which precede the board, and stream frames, which are not stored. A reader that reconnects with its last
+position gets the missed events, or a `reset` event if they are no longer stored. After a gateway restart, the board
+follows, because no envelope announced the disconnected members. Limits the open streams per token and address, and ends
+them with their token.
 """
 
 import math
@@ -83,11 +82,11 @@ class EventReader:
 
     @property
     def may_read(self) -> bool:
-        """Whether the token is valid."""
+        """Whether the reader's token is valid."""
         return self.service.tokens.may_read(self.token)
 
     def receive_frame(self, frame: StreamFrame, recipients: AbstractSet[ParticipantId] | None) -> None:
-        """Take a text frame of a stream; `recipients` None: it is for all members."""
+        """Receive a text frame of a stream, for `recipients` (None: all members)."""
         if isinstance(frame.raw, bytes):
             return
         if recipients is None or self.service.tokens.identify(self.token) in recipients:
@@ -138,14 +137,14 @@ class EventStreams:
                 reader.waiting.cancel()
 
     def wake(self) -> None:
-        """Wake idle streams; they send the attention items if these changed."""
+        """Wake idle streams; they send changed attention items."""
         for reader in self._readers:
             if reader.waiting is not None:
                 reader.waiting.cancel()
 
 
 class EventResponse(StreamingResponse):
-    """The response to a reader that entered. Stops counting it when it ends, on either side."""
+    """The response to a counted reader. Stops counting it when either side ends."""
 
     def __init__(self, streams: EventStreams, reader: EventReader, since: str | None, *, last: int = 0) -> None:
         super().__init__(
@@ -182,9 +181,9 @@ async def event_stream(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of the reader's space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    Without `since`, the newest `last` envelopes other than statuses come first; the board has the statuses.
+    Without `since`, the newest `last` envelopes except statuses come first; the board has the statuses.
 
-    Also ends when the reader's token is revoked, even if the participant was invited again with another.
+    Also ends when the reader's token is revoked, even if the participant has a new one.
     """
     history = reader.service.log
     source = _EventSource(reader, Position.parse(since) if since else None, is_new=since is None)
@@ -209,7 +208,7 @@ class _EventSource:
     """The pending events of one reader, in order of delivery."""
 
     def __init__(self, reader: EventReader, place: Position | None, *, is_new: bool) -> None:
-        """`place` is the reader's position; None is one that nobody can continue from."""
+        """`place` is the reader's position; None if it cannot be continued."""
         self._reader = reader
         self._service = reader.service
         self._watch = reader.service.attention
@@ -278,7 +277,7 @@ class _EventSource:
         return event("outdated", to_json(outdated))
 
     async def waits_in_vain(self, seconds: float) -> bool:
-        """Wait for something to send. Returns True if nothing came for so long."""
+        """Wait for something to send. Returns True on timeout."""
         reader, place = self._reader, self._place
         assert place is not None
         with anyio.move_on_after(seconds) as waiting:
@@ -295,12 +294,12 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
 
 
 def page_bytes(*, with_words: bool) -> int:
-    """Return how many bytes of envelopes are written at once at most; a single one may be larger."""
+    """Return the most bytes of envelopes to write at once; a single envelope may be larger."""
     return _WORDED_PAGE_BYTES if with_words else PAGE_BYTES
 
 
 class Earlier(NamedTuple):
-    """Entries before a position, oldest first; the place where the search ended, and whether older ones may follow."""
+    """Entries before a position, oldest first; the end of the search, and whether older ones may exist."""
 
     entries: Sequence[Entry]
     place: Position
@@ -308,9 +307,9 @@ class Earlier(NamedTuple):
 
 
 def newest_before(history: SpaceLog, sequence: int, count: int, *, max_bytes: float = math.inf) -> Earlier:
-    """Return the newest `count` entries before a number, without statuses. Searches a bounded part of the log.
+    """Return the newest `count` entries before a number, without statuses. Searches a limited part of the log.
 
-    Fewer if they are larger than `max_bytes` together, but at least one.
+    Returns fewer if they exceed `max_bytes` in total, but at least one.
     """
     found: list[Entry] = []
     oldest, searched = sequence, 0
@@ -337,9 +336,9 @@ def _envelopes(history: SpaceLog, entries: Sequence[Entry], *, with_words: bool)
 
 
 def in_words(data: bytes) -> bytes:
-    """Return the JSON of an answer in words; empty for other envelopes, mostly without parsing them.
+    """Return the JSON of an answer in words; empty for other envelopes. Rarely parses those.
 
-    Also empty for an answer larger than `_WORDED_PAGE_BYTES`.
+    Also empty for answers above `_WORDED_PAGE_BYTES`.
     """
     if len(data) > _WORDED_PAGE_BYTES:
         return b""

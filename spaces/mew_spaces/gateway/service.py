@@ -1,8 +1,8 @@
 """Connects one space to its connections: events in, effects performed in order.
 
-Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. What happens
-to the space is an event, which its storage puts in order: it is decided, stored, applied and performed. Does not know
-sockets, HTTP, or how an event is stored.
+Owns the core, the connection ids, and the clock and ids for the pure core. Everything that happens to the space is an
+event, which its storage puts in order. Events are decided, stored, applied and performed. Does not know sockets, HTTP,
+or how an event is stored.
 """
 
 import logging
@@ -74,7 +74,7 @@ ANSWER_SECONDS = 30.0
 
 
 class Former(NamedTuple):
-    """The state of a gateway alone, which several gateways take over when they first share the space."""
+    """The state of a single gateway, adopted when several gateways first share the space."""
 
     folder: Path | None = None
     is_held: bool = False
@@ -86,12 +86,12 @@ OpenStorage = Callable[["SpaceService", Former], Storage]
 
 
 def history_bounds(config: SpaceConfig) -> Bounds:
-    """Return how much a space keeps of its history."""
+    """Return the history limits of a space."""
     return Bounds(config.limits.history_envelopes, config.limits.history_bytes, config.history.age_seconds)
 
 
 class SpaceLoad(NamedTuple):
-    """How busy a space is. Deliveries and slow consumers are counted since the gateway started."""
+    """The load of a space. Deliveries and slow consumers are counted since the gateway started."""
 
     deliveries: int
     slow_consumers: int
@@ -195,7 +195,7 @@ class SpaceService:
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
-        """Let a connection in after its token was checked; with `delivery` it gets numbers, receipts and replay."""
+        """Admit a connection whose token was checked; with `delivery` it gets numbers, receipts and replay."""
         self.performer.owners[connection] = participant
         if gateway_of(connection) != self.storage.gateway:  # opened before this gateway got its number
             self.refuse_join(connection)
@@ -205,7 +205,7 @@ class SpaceService:
         self.storage.submit(ConnectionJoins(connection, participant, self.space.batch))
 
     def refuse_join(self, connection: ConnectionId) -> None:
-        """Reject a connection because its join cannot be stored."""
+        """Reject a connection whose join cannot be stored."""
         self._deliveries.pop(connection, None)
         self.reject(connection, errors.NOT_STORED, NOT_STORED_MESSAGE, errors.CLOSE_LIMIT, REJOIN_SECONDS)
 
@@ -218,7 +218,7 @@ class SpaceService:
         retry_after: float | None,
         correlation_id: str | None = None,
     ) -> None:
-        """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
+        """Send an error to a refused connection, then close it. `retry_after` is in seconds."""
         about = (error, message, code, retry_after, correlation_id)
         self.performer.perform(self.space.connections.reject(connection, *about, now=self.now()))
 
@@ -231,7 +231,7 @@ class SpaceService:
         code: str | None = None,
         correlation_id: str | None = None,
     ) -> None:
-        """Send an error about a message that is unreadable or not allowed yet."""
+        """Send an error about an unreadable or premature message."""
         capabilities = () if error == errors.NOT_JOINED else None
         payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
         participant = self.performer.owners.get(connection)
@@ -249,7 +249,9 @@ class SpaceService:
         self.performer.channels.pop(connection, None)
 
     def close_connections(self, most: int) -> int:
-        """Ask up to `most` clients to connect again. Returns how many are left, these included. Log files stay."""
+        """Ask up to `most` clients to reconnect. Returns the number of remaining clients, including these. Log files
+        stay.
+        """
         channels, files = self.performer.channels, set(self.performer.virtual.values())
         clients = [one for one in self.performer.owners if one not in files]
         is_open = (one for name in clients if (one := channels.get(name)) is not None and one.is_open)
@@ -304,9 +306,10 @@ class SpaceService:
     # Envelopes and stream frames
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP, and wait for its receipt. One that takes too long refuses it as unknown.
+        """Handle an envelope from HTTP, and wait for its receipt; after a timeout, return a refusal with an unknown
+        outcome.
 
-        The answer in the receipt names the position of an envelope that is stored.
+        The receipt's answer has the position of a stored envelope.
         """
         self.connect_virtual(sender)
         submission = self.receive(None, sender, draft)
@@ -328,9 +331,9 @@ class SpaceService:
         draft: Draft,
         data: bytes | None = None,
     ) -> Submission:
-        """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
+        """Handle an envelope from a socket, or from HTTP (without a connection), by the same rules.
 
-        `data` is what the envelope's `encode` returns, if that is known. The receipt is `PENDING` until the envelope is
+        `data` is the result of the envelope's `encode`, if known. The receipt is `PENDING` until the envelope is
         stored.
         """
         now = self.now()
@@ -348,7 +351,7 @@ class SpaceService:
         return submission
 
     async def keep_announcing(self) -> None:
-        """Send collected presences until cancelled, to the sessions that take them in batches."""
+        """Send collected presences to the sessions with batches until cancelled."""
         while True:
             await self.sessions.presences.collected.wait()
             await anyio.sleep(self.sessions.presences.pause_seconds)
@@ -387,7 +390,7 @@ class SpaceService:
     async def figures_of(
         self, seconds: int, limit: int, participant: str | None, *, with_words: bool = False
     ) -> ContextHistory:
-        """Return the stored reports of participants in the last `seconds`; compactions also in words for pages."""
+        """Return the stored reports of participants in the last `seconds`; with compactions in words for pages."""
 
         def read() -> ContextHistory:
             found = self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
@@ -418,7 +421,7 @@ class SpaceService:
         self.storage.stop()
 
     def close(self) -> None:
-        """Stop, if that has not happened yet, and write the rest of the logs: nothing happens any more."""
+        """Stop if necessary, and write the rest of the logs."""
         self.stop()
         for connection in self.performer.virtual.values():  # other gateways may write the files from now on
             self.performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
@@ -453,7 +456,7 @@ class SpaceService:
         submission.numbered = tuple(numbered)
 
     def complete(self, submission: Submission, *, is_own: bool = True) -> None:
-        """Perform the effects of an event that is true now, and answer its sender if that is on this gateway."""
+        """Perform the effects of an applied event, and answer its sender if connected to this gateway."""
         decision = submission.decision
         assert decision is not None
         event, receipt = decision.event, decision.receipt
@@ -507,7 +510,7 @@ class SpaceService:
         return False
 
     def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
-        """Tell the sender of an event that it is not stored, or that nobody can tell."""
+        """Notify an event's sender that it is not stored, or that this is unknown."""
         event = submission.event
         if isinstance(event, ConnectionJoins):
             self.refuse_join(event.connection)
@@ -528,7 +531,7 @@ class SpaceService:
                 self.store.remove_token(effect.participant)
 
     def settle(self) -> None:
-        """Follow up when everything stored is completed: disconnect slow consumers, continue replays."""
+        """Finish after all stored events are completed: disconnect slow consumers, continue replays."""
         while self._slow and not self._is_ending_slow:  # the departure of one may make others slow
             self._is_ending_slow = True
             try:
@@ -541,7 +544,7 @@ class SpaceService:
     # Answers to senders
 
     def _answer(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
-        """Answer an envelope that did nothing: it could not be read, applying it failed, or it came twice."""
+        """Answer an envelope without effect: it was unreadable, applying it failed, or it was repeated."""
         accepted, refused = receipt.accepted, receipt.refused
         if refused is not None:
             self.send_error(connection, refused.error, refused.message or "", code=refused.code)
@@ -550,7 +553,7 @@ class SpaceService:
             self.performer.perform((self._receipt(connection, sender, accepted.id, status="duplicate", **where),))
 
     def _receipt(self, connection: ConnectionId, to: str, envelope_id: str | None, **payload: Any) -> Deliver:
-        """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`."""
+        """Return a `system/receipt` about an envelope, or without an id, about a session (`live` or `gap`)."""
         about = () if envelope_id is None else (envelope_id,)
         receipt = self.space.messages.compose(
             kinds.SYSTEM_RECEIPT, payload, now=self.now(), to=(to,), correlation_id=about
@@ -562,7 +565,7 @@ class SpaceService:
         self.performer.perform((self._receipt(connection, participant, None, **about, position=str(position)),))
 
     def _end_slow(self, connection: ConnectionId) -> None:
-        """Tell a slow consumer why and disconnect it."""
+        """Disconnect a slow consumer with the reason."""
         channel = self.performer.channels.get(connection)
         if channel is None:
             return

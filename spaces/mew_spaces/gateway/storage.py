@@ -1,12 +1,12 @@
-"""The contract between a space and its storage, and the storage of a gateway that serves a space alone.
+"""The contract between a space and its storage, and the storage of a single gateway.
 
-A storage takes events, puts them into one order, has each decided, and stores what it causes; then the event is
-completed: it becomes true, and its effects are performed. An envelope that could not be stored changes nothing, and its
-sender learns it. What connections do are facts: they are completed in any case.
+A storage puts events in one order, lets the space decide each, and stores the results. Then the event is completed: its
+changes are applied, and its effects are performed. An envelope that cannot be stored changes nothing, and its sender is
+notified. Events of connections are facts, and are always completed.
 
-Where storing takes microseconds, each event is completed before the next one is read. Where it waits for a disk, events
-that arrive meanwhile wait undecided, and form the next batch. A batch holds no event that depends on a change by an
-earlier one of it, since that change becomes true only when the batch is stored.
+If storing takes microseconds, each event is completed before the next one is read. If it waits for a disk, new events
+wait undecided and form the next batch. A batch contains no event that depends on an earlier one's change, because
+changes apply only when the batch is stored.
 """
 
 import logging
@@ -41,7 +41,7 @@ PENDING = Receipt(())
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """An event on its way."""
+    """A submitted event."""
 
     event: SpaceEvent
     receipt: Receipt = PENDING
@@ -53,7 +53,7 @@ class Submission:
 
     @property
     def sequence(self) -> int | None:
-        """The number of the accepted envelope itself; None if it is not broadcast, or is not stored."""
+        """The number of the accepted envelope itself; None if not broadcast or not stored."""
         sent = (one.envelope for one in self.receipt.effects if isinstance(one, Broadcast))
         numbers = zip(sent, self.numbered, strict=False)
         return next((number for one, (_, number) in numbers if one is self.receipt.accepted), None)
@@ -66,36 +66,36 @@ class Submission:
 
 
 class Host(Protocol):
-    """The space, as its storage sees it."""
+    """The space, from the view of its storage."""
 
     space: SpaceCore
     log: SpaceLog
     store: MembershipStore
 
     def now(self) -> datetime:
-        """Return the time by the clock of the space."""
+        """Return the time of the space's clock."""
 
     def number(self, submission: Submission) -> None:
         """Stage the changes and broadcasts of a decided event in the log."""
 
     def complete(self, submission: Submission) -> None:
-        """Perform the effects of an event that is true now, and answer its sender."""
+        """Perform the effects of an applied event, and answer its sender."""
 
     def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
-        """Tell the sender of an event that it is not stored, or that nobody can tell."""
+        """Notify an event's sender that it is not stored, or that this is unknown."""
 
     def settle(self) -> None:
-        """Follow up when everything stored is completed."""
+        """Finish after all stored events are completed."""
 
 
 class Storage(Protocol):
-    """Where the events of a space become durable."""
+    """Stores the events of a space."""
 
     log: SpaceLog
 
     @property
     def gateway(self) -> int:
-        """The number of this gateway among those of its space; 0 if it is alone, or has none yet."""
+        """The number of this gateway in its space; 0 if it is alone or has none yet."""
 
     @property
     def is_storing(self) -> bool:
@@ -103,11 +103,11 @@ class Storage(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this gateway does the work that one gateway of a space does: timeouts, the webhook."""
+        """Whether this gateway does the work of a single gateway per space: timeouts, the webhook."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other gateways may serve the space, too."""
+        """Whether other gateways may also serve the space."""
 
     @property
     def has_others(self) -> bool:
@@ -115,19 +115,19 @@ class Storage(Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many events wait to be stored."""
+        """The number of events waiting to be stored."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Hold the space while the block runs."""
+        """Serve the space while the block runs."""
 
     async def run(self) -> None:
         """Store submitted events until cancelled."""
 
     def submit(self, event: SpaceEvent) -> Submission:
-        """Let something happen to the space, after all earlier events."""
+        """Submit an event, to be processed after all earlier ones."""
 
     def check(self) -> None:
-        """Check whether a failed storage works again. Call this regularly."""
+        """Test whether a failed storage works again. Call this regularly."""
 
     def stop(self) -> None:
         """Store waiting events, and release the storage."""
@@ -197,7 +197,7 @@ class LocalStorage:
             self._finish()
 
     def _continue(self) -> None:
-        """Store waiting events: in this thread, one after the other, or by waking the task that writes."""
+        """Store waiting events, one by one in this thread or by waking the writing task."""
         if not self._is_immediate:
             if self._wake is not None:
                 self._wake.set()
@@ -229,7 +229,7 @@ class LocalStorage:
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
 
     def _finish(self) -> None:
-        """Store the rest in this thread, and release the log. Facts that follow hold, but are not stored."""
+        """Store the rest in this thread, and release the log. Later facts are applied, but not stored."""
         if not self.log.is_released:
             self._is_immediate = True
             self._continue()
@@ -278,7 +278,7 @@ class LocalStorage:
         return None
 
     def _end_batch(self, batch: Batch, error: NotStored | None) -> None:
-        """Make the events of a stored batch true, and have them performed. After an `error`, only its facts hold."""
+        """Apply and perform the events of a stored batch. After an `error`, apply only its facts."""
         if error is not None:
             if self.is_storing:
                 refused = "envelopes" if self._keeps_envelopes else "invitations and removals"
@@ -315,7 +315,7 @@ class LocalStorage:
         self._unstored = {}
 
     def _holds_unstored(self, submission: Submission, decision: Decided) -> bool:
-        """Return False for an envelope. A fact holds in any case: it is stored as soon as that is possible."""
+        """Return True for a fact, which applies unstored and is stored as soon as possible; False for an envelope."""
         if not isinstance(submission.event, EnvelopeArrives):
             self._stage(decision.receipt.effects)
         elif decision.receipt.accepted is not None and not decision.is_duplicate:
@@ -330,7 +330,7 @@ class LocalStorage:
 
 
 async def keep_up(space_log: SpaceLog) -> None:
-    """Run the upkeep of a log in a thread whenever it is due, until cancelled."""
+    """Run a log's upkeep in a thread whenever due, until cancelled."""
     while True:
         await anyio.sleep(UPKEEP_SECONDS)
         await _keep_up_once(space_log)

@@ -1,6 +1,6 @@
-"""[pure] The messages between `mew up` and a process that runs several agents: one JSON object a line.
+"""[pure] The messages between `mew up` and a process that runs several agents: one JSON object per line.
 
-Owns their form only. `hosts` sends the orders; the process itself belongs to the command line.
+Owns only their form. `hosts` sends the orders; the process itself is part of the command line.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ class _HostMessage(BaseModel):
 class HostOrder(_HostMessage):
     """Start or stop one agent of the process.
 
-    `variables` are the agent's own, on top of the environment of the process; they hold its token. `log` is its log
-    file. With `is_shown`, the process also reports each line that it writes there.
+    `variables` are the agent's own, in addition to the environment of the process; they contain its token. `log` is its
+    log file. With `is_shown`, the process also reports each written line.
     """
 
     action: Literal["start", "stop"]

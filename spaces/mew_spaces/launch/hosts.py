@@ -1,7 +1,7 @@
-"""Runs agents together in few processes, each agent like a program of its own.
+"""Runs several agents per process, each like a separate program.
 
-Decides which agents share a process, and tells their supervisor when one of them or the whole process ends. What
-happens inside such a process belongs to the command line; restarts belong to `supervisor`.
+Decides which agents share a process, and notifies their supervisor when an agent or a whole process ends. The command
+line implements such a process; `supervisor` restarts agents.
 """
 
 import logging
@@ -31,7 +31,7 @@ SETTLED_SECONDS: Final = 600.0
 
 
 class RunningProgram(Protocol):
-    """A program that runs: a process, or an agent in a process."""
+    """A running program: a process, or an agent in a process."""
 
     @property
     def pid(self) -> int:
@@ -70,7 +70,7 @@ class HostedProgram:
 
 @dataclass(eq=False)
 class _Host:
-    """A process with its agents. All of them have the same command, working folder and environment."""
+    """A process with its agents. Its agents have the same command, working folder and environment."""
 
     process: Process
     kind: object
@@ -81,11 +81,11 @@ class _Host:
 
     @property
     def room(self) -> int:
-        """How many agents it takes."""
+        """How many more agents it accepts."""
         return min((AGENTS_PER_HOST, *(one.room for one in self.agents.values())))
 
     async def send(self, order: HostOrder) -> None:
-        """Send an order. A process that ends meanwhile ends its agents, so that is no error here."""
+        """Send an order. If the process has ended, do nothing, because its agents have ended, too."""
         assert self.process.stdin is not None
         try:
             async with self._sending:
@@ -110,9 +110,9 @@ class _Host:
 class HostPool:
     """The processes with several agents of one space.
 
-    `open_process` starts a process and, at the end of its block, ends it with all that it started. `on_line` gets each
-    line that an agent writes; None: the lines only go to its log. An agent that does not stop within `grace_seconds` is
-    killed with its process.
+    `open_process` starts a process and, at the end of its block, ends it with its children. `on_line` gets each line of
+    an agent; None: lines only go to its log. An agent that does not stop within `grace_seconds` is killed with its
+    process.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class HostPool:
         self._choosing = anyio.Lock()
 
     def trust(self, name: str) -> None:
-        """Forget that an agent's process ended early: it may share one with any others again."""
+        """Forget that an agent's process ended early, so that the agent may share a process with others again."""
         self._rooms.pop(name, None)
 
     @asynccontextmanager
     async def running(self, program: Program, log_file: Path) -> AsyncIterator[HostedProgram]:
-        """Run an agent in a process with room, else in a new one. At the end of the block, the agent is stopped.
+        """Run an agent in a process with room, else in a new one. Stops the agent at the end of the block.
 
         Raises `OSError` if a process cannot be started.
         """
@@ -156,7 +156,7 @@ class HostPool:
                 await self._end(host, program.name, hosted)
 
     async def _end(self, host: _Host, name: str, hosted: HostedProgram) -> None:
-        """Stop an agent that still runs, and the process if it was the last one there."""
+        """Stop an agent that still runs, and its process if it was the last agent."""
         if hosted.returncode is None:
             with anyio.move_on_after(self._grace_seconds):
                 await host.send(HostOrder(name=name, action="stop"))

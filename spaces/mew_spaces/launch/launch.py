@@ -1,8 +1,8 @@
-"""Which programs a space has, and the arguments and environment of each.
+"""The programs of a space, with their arguments and environments.
 
-Owns the substitution of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and what the program of a participant gets
-of the environment: an allow-list, and what space.yaml names. Starts nothing. The command line of `mew` is an argument,
-because this package does not know it.
+Owns the substitution of `${PORT}`, `${SPACE}`, `${TOKEN}` and `${VARIABLE}`, and the environment of participants'
+programs: an allow-list, and the variables named in space.yaml. Starts nothing. The command line of `mew` is an
+argument, because this package does not know it.
 """
 
 import json
@@ -44,7 +44,7 @@ _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program to run. `environment` is complete; `opens` is the address where it listens when it is ready."""
+    """A program to run. `environment` is complete; `opens` is its listening address when ready."""
 
     name: str
     command: tuple[str, ...]
@@ -62,12 +62,12 @@ class Program:
 
     @property
     def host(self) -> tuple[str, ...]:
-        """The command of a process that runs it together with others; empty: it needs its own."""
+        """The command of a process that can run it with others; empty if it needs its own process."""
         return () if self.start is None else self.start.host
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
+        """The program's name in messages."""
         return {"gateway": "gateway", "model": "model server"}.get(self.role, self.name)
 
 
@@ -75,8 +75,8 @@ class Program:
 class Launch:
     """The common values of all programs of a run.
 
-    `ca_file` is a certificate that clients need to trust the gateway. `mew` is the command line of this project's own
-    commands. `tokens` has the token of each participant, `prepared` the settings that were made for this run.
+    `ca_file` is a certificate with which clients trust the gateway. `mew` is the command line of this project's
+    commands. `tokens` has each participant's token; `prepared` has the settings made for this run.
     """
 
     config: SpaceConfig
@@ -96,7 +96,7 @@ class Launch:
     """Folder of what agents keep between starts."""
 
     def gateway(self) -> Program:
-        """Return the gateway. Only it gets all tokens of the environment."""
+        """Return the gateway. Only the gateway gets all tokens of the environment."""
         command = (
             *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
             "--config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
@@ -122,7 +122,7 @@ class Launch:
     def unset_variables(self) -> list[tuple[Place, str]]:
         """Return each `${NAME}` without a value, with its place in space.yaml. The program gets it unchanged.
 
-        Checks only texts that no shell substitutes later: environments, and what a type checks of its section.
+        Checks only texts that no shell substitutes later: environments, and the keys that a type checks.
         """
         unset: list[tuple[Place, str]] = []
         for program in self.participants():
@@ -219,14 +219,14 @@ class Launch:
         return (*first, *(substitute(one, known) for one in arguments))
 
     def _common(self) -> dict[str, str]:
-        """Return the whole environment without tokens of other participants and settings of other agents."""
+        """Return the whole environment, except other participants' tokens and other agents' settings."""
         settings = (one.variable for one in participant_types().values() if one.variable is not None)
         hidden = {"MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_GATEWAY", "MEW_SPACE", *settings}
         names = (key for key in self.environ if key not in hidden and not key.startswith("MEW_TOKEN_"))
         return {**{key: self.environ[key] for key in names}, RUN_VARIABLE: self.run_id}
 
     def _reduced(self, also: Sequence[str]) -> dict[str, str]:
-        """Return the allow-list of the environment, and the variables `also`."""
+        """Return the allow-listed environment, and the variables `also`."""
         # Without it, a Python program prints nothing until its buffer is full.
         return {"PYTHONUNBUFFERED": "1", **inherited(self._common(), also)}
 
@@ -239,7 +239,7 @@ def start_check(program: Program, participant: ParticipantConfig, path: Path) ->
 
 
 def _inherited_by(participant: ParticipantConfig) -> tuple[str, ...]:
-    """Return the variables of the environment that the type of a participant passes to its program."""
+    """Return the environment variables that a participant's type passes to its program."""
     if participant.participant_type is None:
         return ()
     return participant.participant_type.inherits(participant.section(participant.type_key or ""))
@@ -281,10 +281,10 @@ def _substituted(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def uses_fifos(participant: ParticipantConfig) -> bool:
-    """Return True if scripts act as this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
+    """Return True if scripts use this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
     return participant.fifo and participant.auto_connect and not participant.has_program
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Replace each `${NAME}` by its value; a name without a value stays."""
+    """Replace each `${NAME}` with its value; names without a value stay."""
     return _PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group(0)), text)

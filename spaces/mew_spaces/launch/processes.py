@@ -1,8 +1,8 @@
 """Recognises the processes that a space started, and stops them together with everything they started.
 
-A process id is reused sooner or later, so an id alone never decides a signal. Each program leads its own session and
-process group. It is recognised by its id and start time; processes that it leaves behind are recognised by
-its group and by the run id in their environment. Owns no file and no policy.
+Process ids are reused, so an id alone never justifies a signal. Each program leads its own session and process group,
+and is recognised by its id and start time. Its remaining child processes are recognised by its group, and by the run id
+in their environment. Owns no file and no policy.
 """
 
 import os
@@ -22,7 +22,7 @@ _POLL_SECONDS: Final = 0.02
 
 
 def started_mark(pid: int) -> str | None:
-    """Return the start time of a running process as text to compare, or None if it does not run or is a zombie."""
+    """Return a running process's start time as text, for comparison; None if it does not run or is a zombie."""
     # Linux counts from the boot, and psutil adds the boot time, which moves whenever the clock is set. psutil keeps the
     # boot time that it read last, so it is read before the process.
     offset = psutil.boot_time() if sys.platform.startswith("linux") else 0.0
@@ -36,7 +36,7 @@ def started_mark(pid: int) -> str | None:
 
 
 def is_running(pid: int, mark: str | None) -> bool:
-    """Return whether the process with this id and start time still runs. Without a mark the answer is no."""
+    """Return whether the process with this id and start time still runs. Returns False without a mark."""
     return mark is not None and started_mark(pid) == mark
 
 
@@ -56,7 +56,7 @@ def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
 
 
 def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
-    """Return the running processes of these groups and this run; none where the system hides environments."""
+    """Return the running processes of these groups and this run; none if the system hides environments."""
     wanted, found = set(groups), []
     for pid in psutil.pids():
         try:
@@ -71,7 +71,7 @@ def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
 
 
 def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: float) -> list[int]:
-    """Stop every group of a run: ask, wait, then kill. Blocks for at most the grace and one second.
+    """Stop every group of a run: ask, wait, then kill. Blocks for at most the grace period plus one second.
 
     `marks` are the ids of group leaders with their start times. Returns the leaders that were running.
     """

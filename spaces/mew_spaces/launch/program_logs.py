@@ -1,7 +1,6 @@
 """The logs of a space's programs: one private file for the output of each.
 
-Owns the names of these files, how many are kept and how large they become. A log that cannot be written does
-not stop its program.
+Owns the names, the number and the size limits of these files. An unwritable log does not stop its program.
 """
 
 import logging
@@ -38,7 +37,7 @@ log = logging.getLogger("mew_spaces")
 
 
 def log_folder(state: Path) -> Path:
-    """Return the folder of a space's logs in its state folder, which file tools cannot read."""
+    """Return the folder of a space's logs in its state folder, which agents' file tools cannot read."""
     return state / "logs"
 
 
@@ -50,7 +49,7 @@ def log_path(folder: Path, name: str) -> Path:
 def prepare_log_folder(folder: Path, names: Sequence[str], links: Path | None = None) -> None:
     """Create the folder and an empty log for each program; keep old logs as `.previous.log`. Raises `SpacesError`.
 
-    `links` is a folder that gets a link to each log, unless it has a file of that name with something in it.
+    `links` is a folder for links to the logs; non-empty files there are kept.
     """
     try:
         make_private_folder(folder)
@@ -92,8 +91,8 @@ async def keep_logs_bounded(folder: Path) -> None:
 def cut_large_logs(folder: Path, max_bytes: int) -> None:
     """Copy each log above the limit to `.previous.log` and empty it.
 
-    Programs write to their logs themselves and cannot be asked to open another file. They append, so they continue at
-    the start. What a program writes between the copy and the cut is lost.
+    Programs write to their logs directly, and cannot switch to another file. They append, so after the cut they
+    continue at the start. Output between the copy and the cut is lost.
     """
     for path in folder.glob("*.log"):
         if path.name.endswith(".previous.log"):
@@ -110,7 +109,7 @@ def cut_large_logs(folder: Path, max_bytes: int) -> None:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that is not blank, or an empty string."""
+    """Return the last line of a log that is not blank, else an empty string."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
@@ -122,7 +121,7 @@ def last_line(path: Path) -> str:
 
 
 def tail(path: Path, lines: int, *, max_bytes: int = MAX_TAIL_BYTES) -> list[str]:
-    """Return the last lines of a log; fewer if they are longer than `max_bytes` together. Raises `OSError`."""
+    """Return the last lines of a log; fewer if they exceed `max_bytes` in total. Raises `OSError`."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - max_bytes)
@@ -134,7 +133,7 @@ def tail(path: Path, lines: int, *, max_bytes: int = MAX_TAIL_BYTES) -> list[str
 
 
 def last_write(folder: Path) -> datetime | None:
-    """Return when a log in a folder was last written; None if there is no log."""
+    """Return the time of the last write to a log in a folder; None without logs."""
     times = [path.stat().st_mtime for path in folder.glob("*") if path.is_file()]
     return datetime.fromtimestamp(max(times), UTC) if times else None
 

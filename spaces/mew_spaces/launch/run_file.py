@@ -1,7 +1,7 @@
 """The run file: the running processes of a space, for every command in its folder.
 
 Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens. Next to it is
-`pids.json` in the form of the TypeScript CLI, whose `mew connect` finds a space by it.
+`pids.json` for the TypeScript CLI, whose `mew connect` uses it to find a space.
 """
 
 import json
@@ -55,7 +55,7 @@ class Exit(_RunRecord):
 
     @property
     def words(self) -> str:
-        """How it ended, with the last line of its output."""
+        """Its end in words, with the last line of its output."""
         how = "could not be started"
         if self.code is not None:
             how = f"was ended by signal {-self.code}" if self.code < 0 else f"exited with code {self.code}"
@@ -63,11 +63,11 @@ class Exit(_RunRecord):
 
 
 class RunFile(_RunRecord):
-    """A running space. `ready` is set from when everything is started until the space stops.
+    """A running space. `ready` is set while everything is started.
 
-    `marks` are the start times of the processes. `gateway_exit` is how the gateway ended, until it listens again.
-    `person` is the participant that one-shot commands act as by default. `ca_file` is the gateway's certificate, which
-    clients on this machine trust.
+    `marks` are the start times of the processes. `gateway_exit` says how the gateway ended, until it listens again.
+    `person` is the default participant of one-shot commands. `ca_file` is the gateway's certificate, which clients on
+    this machine trust.
     """
 
     space: str
@@ -114,7 +114,7 @@ class RunFile(_RunRecord):
         return self.gateway_exit is not None or not self.is_running(self.pids.gateway)
 
     def with_started(self, role: Role, name: str, pid: int, mark: str, fifos: Iterable[Path] = ()) -> "RunFile":
-        """Return the run with a started program, without any earlier start of the same program."""
+        """Return the run with a started program in place of its earlier start."""
         if role == "participant":
             pids = self.pids.model_copy(update={"participants": {**self.pids.participants, name: pid}})
         else:
@@ -130,22 +130,22 @@ class RunFile(_RunRecord):
         return self.model_copy(update=changes)
 
     def with_ended(self, participant: str, exit_: Exit) -> "RunFile":
-        """Return the run with a participant's program that ended or could not be started."""
+        """Return the run with the end, or the failed start, of a participant's program."""
         return self.model_copy(update={"exits": {**self.exits, participant: exit_}})
 
     def without(self, participant: str) -> "RunFile":
-        """Return the run without a participant, after the end of its program."""
+        """Return the run without a participant whose program has ended."""
         pids = {name: pid for name, pid in self.pids.participants.items() if name != participant}
         exits = {name: exit_ for name, exit_ in self.exits.items() if name != participant}
         return self.model_copy(update={"pids": self.pids.model_copy(update={"participants": pids}), "exits": exits})
 
     def faults(self) -> dict[str, str]:
-        """Return the problems of participants' programs, by participant; an exit with code 0 is none."""
+        """Return the problems of programs, by participant; an exit with code 0 is no problem."""
         done = {name for name, exit_ in self.exits.items() if exit_.code == 0}
         return {name: words for name, words in self.ended().items() if name not in done}
 
     def ended(self) -> dict[str, str]:
-        """Return how the programs ended that no longer run, by participant."""
+        """Return how ended programs ended, by participant."""
         ended = {name: exit_.words for name, exit_ in self.exits.items()}
         silent = [
             name for name, pid in self.pids.participants.items() if name not in ended and not self.is_running(pid)
@@ -186,14 +186,14 @@ def read_run_file(path: Path) -> RunFile | None:
 
 
 def claim_run_file(path: Path, run: RunFile) -> None:
-    """Create the run file. Raises `SpacesError` if it exists, so only one of two concurrent starts succeeds."""
+    """Create the run file. Raises `SpacesError` if it exists, so that only one of two concurrent starts succeeds."""
     with _errors_named(path):
         if not create_private_file(path, run.model_dump_json(indent=2) + "\n"):
             raise SpacesError(f"{path}: another process is starting this space")
 
 
 def write_run_file(path: Path, run: RunFile) -> None:
-    """Replace the run file in one step, and the pids file. Raises `SpacesError` if one cannot be written."""
+    """Replace the run file atomically, and the pids file. Raises `SpacesError` if one cannot be written."""
     with _errors_named(path):
         replace_private_file(path, run.model_dump_json(indent=2) + "\n")
         pids = {
@@ -217,7 +217,7 @@ def end_run(path: Path, run: RunFile, how: str, *, at: datetime | None = None) -
 
 
 def read_last_run(state: Path) -> LastRun | None:
-    """Read how the last run of a space ended; None if it is not known."""
+    """Read how the last run of a space ended; None if unknown."""
     try:
         return LastRun.model_validate_json((state / LAST_RUN_FILE_NAME).read_bytes())
     except (OSError, ValidationError):
@@ -232,13 +232,13 @@ def remove_run_file(path: Path) -> None:
 
 
 def request_restart(path: Path, participant: str) -> None:
-    """Ask the supervisor of a run file to restart a participant's program; it reads this when it is signalled."""
+    """Ask the supervisor of a run file to restart a participant's program; it reads the request when signalled."""
     with _errors_named(path), path.with_name(RESTART_FILE_NAME).open("a", encoding="utf-8") as file:
         file.write(f"{participant}\n")
 
 
 def pop_restart_requests(path: Path) -> list[str]:
-    """Return the participants to restart, and forget the requests."""
+    """Return the participants to restart, and delete the requests."""
     file = path.with_name(RESTART_FILE_NAME)
     try:
         requests = file.rename(file.with_suffix(".read"))  # a request that arrives meanwhile starts a new file

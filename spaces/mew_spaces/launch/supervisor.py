@@ -1,8 +1,7 @@
-"""Starts the programs of a space, watches them, and stops them with everything that they started.
+"""Starts, watches and stops the programs of a space, with their child processes.
 
 Owns the order (gateway first, participants last, and the reverse at the end), restarts, and the run file of a running
-space. `launch` decides which programs there are; `program_logs` keeps their output. Does not know what a participant
-does.
+space. `launch` lists the programs; `program_logs` stores their output.
 """
 
 import logging
@@ -57,11 +56,10 @@ class ProgramFailed(SpacesError):
 class Supervisor:
     """Runs the programs of one space until `stop`.
 
-    With `on_output`, each line of output is passed on and logged. Without it, output goes straight to the log files, so
-    that programs survive a supervisor that is killed. `first_pause_seconds` is the time before a participant's program
-    is restarted; it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
-    `is_refused` reports, in a thread, whether the gateway refuses the token of a participant's program; then a restart
-    would fail again.
+    With `on_output`, each line of output is passed on and logged. Without it, output goes directly to the log files, so
+    that programs survive a killed supervisor. `first_pause_seconds` is the delay before a participant's program
+    restarts; it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
+    `is_refused` reports, in a thread, whether the gateway refuses a program's token, so that a restart would fail.
     """
 
     run_file: Path
@@ -96,8 +94,8 @@ class Supervisor:
     async def serve(self, services: Sequence[Program], participants: Sequence[Program]) -> None:
         """Start services one after the other, then all participants, and watch them until `stop`.
 
-        A service that ends later is restarted at the same address. Raises `ProgramFailed` if a service ends before it
-        listened once, or does not listen in time. Always stops all programs and removes the run file before it returns.
+        A service that ends later restarts at the same address. Raises `ProgramFailed` if a service ends before it
+        listens, or does not listen in time. Always stops all programs and removes the run file before it returns.
         """
         names = [program.name for program in (*services, *participants)]
         names += [HOSTS] if any(program.host for program in participants) else []
@@ -123,7 +121,7 @@ class Supervisor:
             raise self._failure
 
     async def add(self, participant: Program) -> None:
-        """Start and watch a participant while `serve` runs. If it has a program already, that one is ended first."""
+        """Start and watch a participant while `serve` runs. Ends its earlier program first, if any."""
         if participant.name in self._kept:
             scope, ended = self._kept[participant.name]
             scope.cancel()
@@ -134,7 +132,7 @@ class Supervisor:
             await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:
-        """Neither restart nor list a program that has ended: its participant is no longer in space.yaml."""
+        """Neither restart nor list an ended program, because its participant is no longer in space.yaml."""
         if participant in self._kept:
             self._kept[participant][0].cancel()
         self._save(self.run.without(participant))
@@ -164,7 +162,7 @@ class Supervisor:
         ended.set()
 
     def _exit_of(self, program: Program, code: int | None, others: int) -> Exit:
-        """Describe the end of a program, which shared its process with so many others."""
+        """Describe the end of a program that shared its process with this many others."""
         # What a program wrote last is quoted if it failed.
         detail = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
         if others:
@@ -178,7 +176,9 @@ class Supervisor:
         return await anyio.to_thread.run_sync(self.is_refused, program, abandon_on_cancel=True)
 
     async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
-        """Run a program, and restart it when it ends: a service always, a participant's program by its policy."""
+        """Run a program, and restart it when it ends: a service always, a participant's program by its
+        `restart_policy`.
+        """
         is_participant = program.role == "participant"
         backoff = Backoff(self.first_pause_seconds) if is_participant else Backoff(0.1, 5.0, 10.0)
         while not self._stop.is_set():
@@ -204,7 +204,7 @@ class Supervisor:
     def _record_end(self, program: Program, ended: Exit, *, has_begun: bool) -> bool:
         """Record how a program ended, and return whether it is restarted. The space ends if a service never listened.
 
-        Then the cause is most likely its settings; a restart would only hide that.
+        The likely cause is its settings, which a restart would only hide.
         """
         if program.role == "participant":
             self._save(self.run.with_ended(program.name, ended))
@@ -217,7 +217,7 @@ class Supervisor:
         return has_begun
 
     async def _run(self, program: Program, begun: anyio.Event) -> tuple[int | None, int]:
-        """Run a program until it ends. Returns its exit code, and how many other agents lost their process with it.
+        """Run a program until it ends. Returns its exit code, and the number of other agents that lost their process.
 
         The exit code is None if the program could not be started or does not listen.
         """
@@ -273,7 +273,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def _open_host(self, program: Program) -> AsyncIterator[Process]:
-        """Start a process for several agents, which takes orders from a pipe and reports through another."""
+        """Start a process for several agents, which reads orders from one pipe and reports through another."""
         with open_log(self._log_path(program)) as file:
             pipe = subprocess.PIPE
             async with self._open_process(program, stdin=pipe, stdout=pipe, stderr=file) as process:
@@ -284,7 +284,7 @@ class Supervisor:
     async def _open_process(
         self, program: Program, *, stdout: int | IO[bytes], stderr: int | IO[bytes], stdin: int = subprocess.DEVNULL
     ) -> AsyncIterator[Process]:
-        """Start the process of a program. At the end of the block it is stopped with its group if it still runs."""
+        """Start the process of a program. At the end of the block, stop it and its group if it still runs."""
         process = await anyio.open_process(
             program.command,
             stdin=stdin,
@@ -306,7 +306,7 @@ class Supervisor:
                 await process.aclose()
 
     async def _stop_left_behind(self, process: Process) -> None:
-        """Stop the processes that an ended process left in its group."""
+        """Stop the remaining processes in an ended process's group."""
         if left_behind([process.pid], self.run.run_id):
             await self._stop_groups({process.pid: None})
 
@@ -336,7 +336,7 @@ class Supervisor:
             log.warning("%s", text)
 
     def _log_failure(self, program: Program, text: str) -> None:
-        """Write why a program could not be started as the last line of its log."""
+        """Write the reason of a failed start as the last line of the program's log."""
         with suppress(OSError), open_log(self._log_path(program)) as file:
             file.write(f"{text}\n".encode())
 
@@ -347,7 +347,7 @@ class Supervisor:
 def stop_space(path: Path, run: RunFile) -> bool:
     """Stop a running space from outside, even without a supervisor. Blocks until every program has ended.
 
-    Signals only processes that the run file names and that have the same start time. Returns whether any was running.
+    Signals only processes in the run file with the same start time. Returns whether any was running.
     """
     was_alive = run.is_alive
     supervisor = run.pids.supervisor
@@ -385,7 +385,7 @@ async def _listens(process: RunningProgram, program: Program, *, within_seconds:
 
 
 def _remove_fifos(paths: Iterable[str]) -> None:
-    """Remove FIFOs without a reader: they would block writers. Other files stay."""
+    """Remove FIFOs without a reader: which would block writers. Other files stay."""
     for path in map(Path, paths):
         try:
             if path.is_fifo():

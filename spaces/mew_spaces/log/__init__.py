@@ -1,5 +1,4 @@
-"""The log of a space: its accepted envelopes in one order, and the small state that belongs to them.
+"""The log of a space: its accepted envelopes in order, and a small state.
 
-`memory` is the log and what a space needs of it, `sqlite` stores it; both pass the same tests. Nothing here knows
-what an envelope means.
+`memory` is the log and its interface, `sqlite` stores it; both pass the same tests. Does not interpret envelopes.
 """

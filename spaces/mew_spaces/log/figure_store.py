@@ -1,9 +1,8 @@
 """The context figures of a space over time, in SQLite: reported statuses and compactions.
 
-Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
-a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
-hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. What is observed only
-waits; a thread stores it every second.
+Every row is a sent status, never an average. Keeps all statuses of the last hour, at most one per second and
+participant; of older ones, the last and the fullest of each minute, and after a day of each hour, for 90 days. Keeps
+summaries of compactions that agents showed to a participant. A thread stores new figures every second.
 """
 
 import logging
@@ -94,9 +93,9 @@ class FigureStore:
     """The figures of one space. `write` and `read` block; `read` may run in any thread, and `run` writes regularly."""
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        """`path` is opened or created when it is first needed, readable by its owner alone.
+        """`path` is opened or created at first use, readable only by its owner.
 
-        Without it, the figures end with this run. If the file cannot be used, they do too, and a warning is logged.
+        Without a path, or with an unusable file (which logs a warning), the figures end with this run.
         """
         self._clock = clock
         self._lock = Lock()
@@ -135,15 +134,15 @@ class FigureStore:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to write."""
+        """Whether there are figures to write."""
         return bool(self._summaries or self.waiting or self._batch)
 
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
-        """Remember the answer to a `participant/compact`: it names the asker."""
+        """Keep the answer to a `participant/compact`, which names the requester."""
         self._answers[participant] = (asker, answer)
 
     def observe_summary(self, participant: str, shown: Mapping[str, Any]) -> None:
-        """Remember the summary in a `participant/history` that shows one compaction."""
+        """Keep the summary of a `participant/history` that shows one compaction."""
         entries, summary = shown.get("entries"), shown.get("summary")
         one = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
         ended = one.get("at") if isinstance(one, Mapping) else None
@@ -165,12 +164,12 @@ class FigureStore:
             self.close()
 
     def write(self) -> None:
-        """Store observed figures, and thin out old ones now and then. Blocks; call it where `waiting` is set."""
+        """Store observed figures, and occasionally thin out old ones. Blocks; call it when `waiting` is set."""
         self._take()
         self._write()
 
     def _take(self) -> None:
-        """Take the statuses that waited longest. One that is replaced keeps its place, so each gets its turn."""
+        """Take the longest waiting statuses. A replaced status keeps its place, so that each gets its turn."""
         names = list(islice(self.waiting, MAX_BATCH - len(self._batch)))
         self._batch += [(name, self.waiting.pop(name)) for name in names]
 
@@ -299,7 +298,7 @@ class FigureStore:
     def _newest(
         self, table: str, columns: Iterable[str], since: float, limit: int, participant: str | None
     ) -> tuple[list[sqlite3.Row], bool]:
-        """Return the newest rows of a table, and whether there are more than may be returned."""
+        """Return the newest rows of a table, and whether there are more."""
         chosen = f"SELECT participant, {', '.join(columns)} FROM {table}"  # noqa: S608 - constants
         condition = "" if participant is None else " AND participant = :participant"
         query = f"{chosen} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"
@@ -344,7 +343,7 @@ def _insert(table: str, *columns: str) -> str:
 
 
 def _figures(status: Status) -> tuple[Any, ...]:
-    """Return the stored fields of a status, in the order of the columns."""
+    """Return the stored fields of a status, in column order."""
     report = status.context
     severity = report.severity if report is not None and report.severity != "unknown" else None
     level = report.level[:100] if report is not None else None
@@ -353,5 +352,5 @@ def _figures(status: Status) -> tuple[Any, ...]:
 
 
 def _known(row: sqlite3.Row) -> dict[str, Any]:
-    """Return the fields of a row after its participant; unknown values are left out."""
+    """Return the fields of a row after its participant; without unknown values."""
     return {name: row[name] for name in row.keys()[1:] if row[name] is not None} | {"at": wire_time(row["at"])}

@@ -1,11 +1,11 @@
-"""The log of a space: number, store, read back. In memory, it is gone with the process.
+"""The log of a space: numbers, stores and reads envelopes. In memory, it ends with the process.
 
 An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
 batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. An envelope must not
-be sent before its batch is written: a gateway that restarts must never give a number to two envelopes.
+be sent before its batch is written, because a restarted gateway must never give one number to two envelopes.
 
-Numbers grow and are never reused within an epoch, but they may have gaps: a batch that could not be written leaves
-one. A log that lost its past starts a new epoch. `sqlite` stores each batch before it is published here.
+Numbers grow and are never reused within an epoch, but they may have gaps, left by batches that could not be written. A
+log that lost its past starts a new epoch. `sqlite` stores each batch before it is published here.
 """
 
 import math
@@ -33,7 +33,7 @@ class NotStored(Exception):
 
 
 class OutcomeUnknown(NotStored):
-    """A batch may be stored, because the disk failed at its end. The next batch that is written replaces it."""
+    """A batch may be stored, because the disk failed at its end. The next written batch replaces it."""
 
 
 class Entry(NamedTuple):
@@ -66,7 +66,7 @@ NOTHING = Batch()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a log keeps. The oldest entries leave first."""
+    """The size limits of a log. The oldest entries are deleted first."""
 
     entries: int
     bytes: int
@@ -74,7 +74,7 @@ class Bounds:
 
 
 def within_bytes(entries: Iterable[Entry], max_bytes: float) -> Sequence[Entry]:
-    """Return the first of these entries that are not larger together; always at least one."""
+    """Return the first entries within this total size, but at least one."""
     found: list[Entry] = []
     for entry in entries:
         max_bytes -= len(entry.data)
@@ -85,9 +85,9 @@ def within_bytes(entries: Iterable[Entry], max_bytes: float) -> Sequence[Entry]:
 
 
 class SpaceLog:
-    """One space's log. All methods but `write` return at once. The newest entries are kept within bounds.
+    """One space's log. All methods but `write` return at once. Keeps the newest entries within bounds.
 
-    Readers hold no buffers here: each asks for what follows the place it has reached.
+    Readers have no buffers here: each requests the entries after its position.
     """
 
     durability: Durability = "memory"
@@ -116,27 +116,27 @@ class SpaceLog:
 
     @property
     def position(self) -> Position:
-        """The newest published entry's place; sequence 0 before the first."""
+        """The position of the newest published entry; sequence 0 before the first."""
         return Position(self.epoch, self._published)
 
     @property
     def start(self) -> Position:
-        """The place before the oldest entry that can still be read."""
+        """The position before the oldest readable entry."""
         return Position(self.epoch, self._gone_through)
 
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
-        """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
+        """Give an envelope the next number; the next `write` stores it, and `publish` makes it readable."""
         self.staged_through += 1
         if self.staged_through > self._published:
             self._staged.append(Entry(self.staged_through, data, sender, id, at))
         return self.staged_through
 
     def put(self, key: str, value: bytes | None) -> None:
-        """Stage a change of the state that belongs to the log; None deletes."""
+        """Stage a change of the log's state; None deletes."""
         self.staged_state[key] = value
 
     def state(self) -> Mapping[str, bytes]:
-        """Return the state as last published."""
+        """Return the last published state."""
         return self._state
 
     def seal(self) -> Batch:
@@ -148,16 +148,16 @@ class SpaceLog:
         return batch
 
     def write(self, batch: Batch) -> None:
-        """Store a batch. Blocks. Raises `NotStored` if no part of the batch is stored; always once closed.
+        """Store a batch. Blocks. Raises `NotStored` if no part of the batch is stored, and always once closed.
 
-        Raises `OutcomeUnknown` if nobody can tell.
+        Raises `OutcomeUnknown` if this is unknown.
         """
         if self.is_released:
             raise NotStored("the log is closed")
 
     @property
     def is_slow(self) -> bool:
-        """Whether `write` waits for a disk, so that callers run it in a thread."""
+        """Whether `write` waits for a disk, so callers should run it in a thread."""
         return self.durability == "synced"
 
     @property
@@ -192,7 +192,7 @@ class SpaceLog:
     ) -> Sequence[Entry] | None:
         """Return the entries after a position, oldest first; None if some are gone or the position is of another log.
 
-        `max_bytes` bounds the size of all together, but one entry is returned however large it is.
+        `max_bytes` limits the total size, but one entry of any size is returned.
         """
         if position.epoch != self.epoch or not self._gone_through <= position.sequence <= self._published:
             return None
@@ -216,7 +216,7 @@ class SpaceLog:
         return tuple(islice(self._entries, max(0, len(self._entries) - count), None))
 
     async def wait_beyond(self, position: Position) -> None:
-        """Return once an entry follows this position or the log is closed. Callers bound the wait."""
+        """Return once an entry follows this position or the log is closed. Callers limit the wait."""
         while not self.is_closed and self._published <= position.sequence:
             self._waiters += 1
             try:
@@ -230,7 +230,7 @@ class SpaceLog:
         self._wake()
 
     def expire(self, now: float) -> None:
-        """Forget the entries that are too old. `now` is in seconds since 1970."""
+        """Delete entries that are too old. `now` is in seconds since 1970."""
         if self.bounds.age_seconds is not None:
             self._forget_oldest(now)
 
@@ -249,8 +249,8 @@ class SpaceLog:
     def begin_at(self, position: Position) -> None:
         """Give the next entry the number after this position.
 
-        Entries that are known from there on are not stored again. Forgets everything if the log does not reach the
-        position, or has another epoch.
+        Known entries after it are not stored again. Deletes everything if the log ends before the position or has
+        another epoch.
         """
         if self.epoch == position.epoch and position.sequence <= self._published:
             self.staged_through = position.sequence

@@ -1,11 +1,11 @@
 """A log in a SQLite file: published entries outlast a restart, with the same epoch and numbers.
 
-`synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` hands each
-batch to the operating system, which survives a killed gateway: a write to a tail file (`TailFile`) takes a tenth of a
-transaction, and never waits for the disk. A transaction does so after each checkpoint, when SQLite reuses its WAL file.
-`upkeep` moves many batches at once from there into the database. The next start reads these files up to the first
-incomplete record. `memory` stores no envelopes, and of the state only what must be on the disk. Reading goes through a
-`SpaceLog` that holds what the bounds allow, so the files are read once.
+`synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` passes each
+batch to the operating system, which survives a killed gateway. A write to a tail file (`TailFile`) takes a tenth of a
+transaction's time, and never waits for the disk, as a transaction does after each checkpoint, when SQLite reuses its
+WAL file. `upkeep` moves many batches at once from there into the database. The next start reads these files up to the
+first incomplete record. `memory` stores no envelopes, and only the state that must be on the disk. Reads use a
+`SpaceLog` within its bounds, so the files are read only once.
 """
 
 import logging
@@ -53,7 +53,7 @@ CREATE TABLE envelopes (
 
 
 def lock_path(path: Path) -> Path:
-    """Return the file that the gateway of a log holds locked."""
+    """Return the lock file of a log's gateway."""
     return path.with_name(f"{path.name}.lock")
 
 
@@ -69,9 +69,9 @@ class SqliteLog(SpaceLog):
         new_epoch: Callable[[], str] = lambda: token_hex(4),
         lock: Path | None = None,
     ) -> None:
-        """Open or create the file, readable by its owner alone. `memory` starts a new epoch each time.
+        """Open or create the file, readable only by its owner. `memory` starts a new epoch each time.
 
-        Raises `Unreadable` if the file is damaged, `OSError` or `NotStored` if none can be made, and `BlockingIOError`
+        Raises `Unreadable` for a damaged file, `OSError` or `NotStored` if none can be created, and `BlockingIOError`
         if another gateway has it open.
         """
         self.path: Path = path
@@ -133,7 +133,9 @@ class SqliteLog(SpaceLog):
 
     @property
     def _tail_name(self) -> str:
-        """The start of the names of tail files. One of another epoch is never read into this history."""
+        """The common beginning of tail file names. It contains the epoch, so that other epochs' files are never
+        read.
+        """
         return f"{self.path.name}-tail-{self.epoch}."
 
     def write(self, batch: Batch) -> None:
@@ -215,7 +217,7 @@ class SqliteLog(SpaceLog):
         self._moved += tails
 
     def _remove_moved(self) -> None:
-        """Remove the tail files that were moved, once the disk has their contents."""
+        """Remove the moved tail files, once the disk has their contents."""
         try:
             ((is_busy, frames, written),) = self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
@@ -275,14 +277,14 @@ class SqliteLog(SpaceLog):
             raise
 
     def _prune(self) -> None:
-        """Delete entries beyond the bounds, but never the newest: its number must not be given again."""
+        """Delete entries beyond the bounds, but never the newest, whose number must not be reused."""
         through = min(self._gone_through, self._stored_through - 1)
         if through > self._deleted_through and self.durability != "memory":
             self._database.execute("DELETE FROM envelopes WHERE sequence <= ?", (through,))
             self._deleted_through = through
 
     def _create(self, epoch: str) -> None:
-        """Create the file under another name first, so that a killed gateway leaves no incomplete one."""
+        """Create the file under another name first, so that a killed gateway leaves no incomplete file."""
         new = self.path.with_name(f"{self.path.name}.new")
         # SQLite would apply the changes that were meant for a file that was moved away.
         for left in (f"{new.name}", f"{new.name}-journal", f"{self.path.name}-wal", f"{self.path.name}-shm"):
@@ -300,7 +302,7 @@ class SqliteLog(SpaceLog):
 
 
 class _OpenedFile(NamedTuple):
-    """One of our databases, and its contents."""
+    """One of our databases, opened, with its contents."""
 
     database: sqlite3.Connection
     epoch: str
@@ -337,7 +339,9 @@ def _number_of(tail: Path) -> int:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Return True if an error comes from the contents of the file. To SQLite, a full disk looks like a failing one."""
+    """Return True if the file's contents caused an error. SQLite does not distinguish a full disk from a failing
+    one.
+    """
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:  # Python cannot decode a text
         return isinstance(error, sqlite3.OperationalError)
@@ -355,7 +359,7 @@ class _NotSynced(OSError):
 
 
 class Unreadable(NotStored):
-    """The file exists but does not hold a log of a gateway."""
+    """The file exists, but is not a gateway's log."""
 
 
 _RECORD = struct.Struct("<II")
@@ -368,7 +372,7 @@ _ENTRY, _VALUE, _DELETED = b"E", b"S", b"D"
 
 
 class TailFile:
-    """One file of batches, readable by its owner alone."""
+    """One file of batches, readable only by its owner."""
 
     def __init__(self, path: Path) -> None:
         """Create the file. Raises `OSError`."""
@@ -379,7 +383,7 @@ class TailFile:
         """Whether it may end with an incomplete record, behind which nothing is read."""
 
     def append(self, batch: Batch) -> None:
-        """Append all of a batch, or nothing. What must be on the disk is there then. Raises `OSError`."""
+        """Append all of a batch, or nothing. On return, the disk has everything that must survive. Raises `OSError`."""
         items: list[bytes] = []
         for sequence, data, sender, envelope_id, at in batch.entries:
             who, name = sender.encode(), envelope_id.encode()
@@ -397,7 +401,7 @@ class TailFile:
         self.size += len(record)
 
     def _finish(self, record: bytes, written: int) -> None:
-        """Write the rest of a record: a write is cut short where a disk or a limit is nearly reached."""
+        """Write the rest of a record, because a write may be partial near a disk's end or a limit."""
         try:
             while written < len(record):
                 written += write(self._file, record[written:])

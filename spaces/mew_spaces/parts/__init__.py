@@ -1,1 +1,1 @@
-"""Parts of the gateway that a space may do without. Each is in a folder of its own; the core imports none of them."""
+"""Optional parts of the gateway. Each has its own folder; the core imports none of them."""

@@ -1,7 +1,7 @@
-"""The contract of a backplane: the part of a space that its gateways share.
+"""The contract of a backplane: the shared part of a space.
 
-Owns the promises and the errors. Each `Backplane` object belongs to one gateway and one space. All gateways of a space
-see the same batches in the same order, the same state and the same leases.
+Owns the guarantees and the errors. Each `Backplane` object belongs to one gateway and one space. All gateways of a
+space see the same batches in the same order, the same state and the same leases.
 """
 
 import logging
@@ -25,11 +25,11 @@ class BackplaneError(SpacesError):
 
 
 class BackplaneUnavailable(BackplaneError):
-    """There is no connection, or no answer came in time. Whether the call had an effect is unknown; retry it."""
+    """There is no connection, or no answer in time. The effect of the call is unknown; retry it."""
 
 
 class BackplaneRefused(BackplaneError):
-    """The backplane refuses: no permission, no storage or a wrong setting. The text says how to correct it."""
+    """The backplane refuses: no permission, no storage or a wrong setting. The text has the fix."""
 
 
 class HistoryLost(BackplaneError):
@@ -41,7 +41,7 @@ class Conflict(BackplaneError):
 
 
 def report_foreign(what: str) -> None:
-    """Log that something in the backplane was skipped. Repeated lines are logged once a minute, with a count."""
+    """Log that foreign data in the backplane was skipped. Repetitions are logged once a minute, with a count."""
     log.warning("backplane: skipped %s: no gateway of this version wrote it; let only gateways write there", what)
 
 
@@ -53,7 +53,7 @@ class StoredBatch(NamedTuple):
 
 
 class SavedValue(NamedTuple):
-    """One value of the small state. Revisions are greater than 0 and grow with each `save` of the key."""
+    """One value of the small state. Revisions are positive, and grow with each `save` of the key."""
 
     value: bytes
     revision: int
@@ -73,37 +73,36 @@ class Backplane(Protocol):
 
     @property
     def stale_lease_seconds(self) -> float:
-        """Maximum time for a new connection to see the lease of a killed gateway."""
+        """The longest time for which a new connection still sees a killed gateway's lease."""
 
     async def send(self, data: bytes, batch_id: str) -> None:
-        """Have a batch stored after all others, without an answer: it is stored once `follow` hands it over.
+        """Store a batch after all others, without an answer: `follow` delivers it once stored.
 
-        It may be lost. After some time, `append` it with the same id. Raises `BackplaneUnavailable`.
+        It may be lost. Without a delivery, `append` it again with the same id. Raises `BackplaneUnavailable`.
         """
 
     async def append(self, data: bytes, batch_id: str) -> int:
-        """Store a batch after all others and return its sequence, once it is stored for good.
+        """Store a batch durably after all others, and return its sequence.
 
-        With the id of a batch that was stored in the last `DEDUPLICATION_SECONDS`, nothing is stored and the sequence
-        of that batch is returned. So after `BackplaneUnavailable` a caller appends again with the same id; a caller
-        that tries for longer recognises in what follows a batch that was stored twice. Batches of one gateway that
-        are in flight at once may be stored in any order. Raises `BackplaneUnavailable`, and `BackplaneRefused` if this
-        gateway may not append.
+        If a batch with this id was stored in the last `DEDUPLICATION_SECONDS`, nothing is stored, and its sequence is
+        returned. So after `BackplaneUnavailable`, append again with the same id; after longer retries, detect
+        duplicates in the order. Concurrent batches of one gateway may be stored in any order. Raises
+        `BackplaneUnavailable`, and `BackplaneRefused` if this gateway may not append.
         """
 
     async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
-        """Call `receive` with every batch after a sequence, in order and once, as soon as it is stored for good.
+        """Call `receive` with every batch after a sequence, in order and once, when it is durably stored.
 
-        Goes on by itself after lost connections and restarts of servers, until cancelled; with `until`, up to that
-        sequence. Raises what `receive` raises, `HistoryLost` if the next batch is no longer kept, and
-        `BackplaneRefused` if reading is forbidden.
+        Continues after lost connections and server restarts, until cancelled or up to the sequence `until`. Raises the
+        errors of `receive`, `HistoryLost` if the next batch is no longer kept, and `BackplaneRefused` if reading is
+        forbidden.
         """
 
     async def bounds(self) -> tuple[int, int]:
-        """Return the first and the last sequence that is kept; (n + 1, n) if none is. Raises `BackplaneUnavailable`."""
+        """Return the first and the last kept sequence; (n + 1, n) if there is none. Raises `BackplaneUnavailable`."""
 
     async def trim(self, before: int) -> None:
-        """Remove the batches before a sequence: they are in a snapshot. Raises `BackplaneUnavailable`."""
+        """Remove the batches before a sequence, which a snapshot contains. Raises `BackplaneUnavailable`."""
 
     async def load(self, key: str) -> SavedValue | None:
         """Return the newest value of a key; None if it has none. Raises `BackplaneUnavailable`."""
@@ -111,40 +110,40 @@ class Backplane(Protocol):
     async def save(self, key: str, value: bytes, *, expected: int) -> int:
         """Replace the value with the revision `expected` (0: the key has no value), and return the new revision.
 
-        Raises `Conflict` if the revision is another one. After `BackplaneUnavailable` the value may have been saved:
-        load it to find out.
+        Raises `Conflict` for another revision. After `BackplaneUnavailable` the value may have been saved; load it to
+        check.
         """
 
     async def delete(self, key: str) -> None:
-        """Remove the value of a key, if it has one. Raises `BackplaneUnavailable`."""
+        """Remove the value of a key, if any. Raises `BackplaneUnavailable`."""
 
     async def renew(self, lease: str, value: bytes) -> None:
         """Take a lease for `LEASE_SECONDS` from now, even from another holder. Raises `BackplaneUnavailable`."""
 
     async def claim(self, lease: str, value: bytes) -> bool:
-        """Renew a lease if it is free or held with this same value. Returns whether it is held with it now.
+        """Renew a lease if it is free or held with this value. Returns whether it is now held with this value.
 
-        Of several gateways that claim a free lease at once, one gets it. Raises `BackplaneUnavailable`.
+        If several gateways claim a free lease at once, one gets it. Raises `BackplaneUnavailable`.
         """
 
     async def release(self, lease: str) -> None:
         """End a lease at once, even another holder's. Raises `BackplaneUnavailable`."""
 
     def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
-        """Yield all leases in force with their values: at once, and after each change, expiry included.
+        """Yield all valid leases with their values: now, and after each change or expiry.
 
-        The backplane measures the time after which a lease expires. So a paused gateway does not take the others for
-        gone, and an outage of the backplane expires no lease. Changes may be merged.
+        The backplane measures the expiry, so a paused gateway does not consider the others gone, and an outage of the
+        backplane expires no lease. Changes may be merged.
         """
 
     async def publish(self, data: bytes) -> None:
-        """Send a frame to all gateways of the space that are connected now, this one included. At most once: frames
-        may be lost, never repeated or reordered. Raises `BackplaneUnavailable` without a connection, and
-        `BackplaneRefused` for a frame of more than `max_frame_bytes`.
+        """Send a frame to all connected gateways of the space, including this one, at most once: frames may be lost,
+        but never repeated or reordered. Raises `BackplaneUnavailable` without a connection, and `BackplaneRefused` for
+        a frame of more than `max_frame_bytes`.
         """
 
     def frames(self) -> AsyncGenerator[bytes, None]:
-        """Yield the frames published from now on, own ones included."""
+        """Yield the frames published from now on, including our own."""
 
     async def close(self) -> None:
-        """Disconnect. Leases stay in force until they expire; generators end."""
+        """Disconnect. Leases stay valid until they expire; generators end."""

@@ -1,6 +1,6 @@
-"""NATS servers as `backplane` in space.yaml and in the option `--backplane`.
+"""NATS servers in `backplane` of space.yaml and in the option `--backplane`.
 
-Owns the forms that are accepted. Does not connect, and does not read the files that it names.
+Owns the accepted forms. Does not connect, or read the named files.
 """
 
 import re
@@ -35,7 +35,7 @@ def _checked_server(text: str) -> str:
 
 
 def _as_servers(value: object) -> object:
-    """Read several addresses in one text."""
+    """Split a text into several addresses."""
     if not isinstance(value, str):
         return value
     found = value.split(",", MOST_SERVERS)

@@ -1,9 +1,9 @@
 """The queue of events that a gateway submits to the shared order: bounded, in batches, one at a time.
 
-What arrives while a batch is in flight forms the next one, so the number of batches follows from how fast the backplane
-is. That a batch comes back in the order shows that it is stored. One that does not come back in time is appended again
-with the same id until it is known to be stored; its number shows if it was stored twice all the same. Only senders of
-events that were never sent learn that these are not stored. Does not know what an event does.
+Events that arrive while a batch is in flight form the next one, so the speed of the backplane determines the number of
+batches. A batch is stored when it returns in the order. Otherwise it is appended again with the same id until it is
+stored; its number reveals duplicates. Only senders of unsent events are notified that these are not stored. Does not
+know the effects of events.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ log = logging.getLogger("mew_spaces")
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """An encoded event, and since when it waits."""
+    """An encoded event, and the start of its wait."""
 
     submission: Submission
     data: bytes
@@ -51,13 +51,13 @@ class _Waiting:
 
     @property
     def may_be_refused(self) -> bool:
-        """Whether its sender learns that it was not stored. All others are facts that the gateways must learn."""
+        """Whether it may be refused. Other events are facts that must reach the gateways."""
         return isinstance(self.submission.event, EnvelopeArrives | ConnectionJoins)
 
 
 @dataclass(eq=False, slots=True)
 class OwnBatch:
-    """A batch in flight. `is_late` says that it is time to ask whether it is stored."""
+    """A batch in flight. `is_late`: it is time to check whether it is stored."""
 
     header: BatchHeader
     submissions: list[Submission]
@@ -79,9 +79,9 @@ class EventQueue:
         max_bytes: int,
         wait_seconds: float,
     ) -> None:
-        """`refuse` is called for each event that will not be stored.
+        """`refuse` is called for each refused event.
 
-        While the backplane is away, events wait up to `wait_seconds`; then all further ones are refused at once.
+        While the backplane is unavailable, events wait up to `wait_seconds`; then further ones are refused at once.
         """
         self._backplane = backplane
         self._clock = clock
@@ -105,11 +105,11 @@ class EventQueue:
 
     @property
     def is_away(self) -> bool:
-        """Whether the backplane could not be reached for longer than events wait."""
+        """Whether the backplane has been unavailable for longer than events wait."""
         return bool(self._failing_since) and min(self._failing_since.values()) + self._wait_seconds <= monotonic()
 
     def begin(self, gateway: int) -> None:
-        """Submit under another number from now on; refuse waiting events. A batch in flight may still be stored."""
+        """Use another gateway number from now on, and refuse waiting events. A batch in flight may still be stored."""
         dropped = tuple(self._waiting)
         self._in_flight = None
         self._waiting.clear()
@@ -133,7 +133,7 @@ class EventQueue:
             self._wake.set()
 
     def end_flight(self, data: bytes) -> OwnBatch | None:
-        """Return the batch in flight if these are its bytes, and continue with the next one; else None."""
+        """Return the batch in flight if it has these bytes (else None), and continue with the next one."""
         batch = self._in_flight
         if batch is None or batch.data != data:
             return None
@@ -144,7 +144,7 @@ class EventQueue:
         return batch
 
     def refuse_late(self) -> None:
-        """Refuse events that have waited for too long. Call this regularly."""
+        """Refuse events that have waited too long. Call this regularly."""
         self._refuse_waiting(before=monotonic() - self._wait_seconds)
 
     def _refuse_waiting(self, *, before: float) -> None:
@@ -181,13 +181,13 @@ class EventQueue:
                 self._wake.set()
 
     def note_failure(self, what: str, error: Exception) -> None:
-        """Record that the backplane did not do something, until it does the same again."""
+        """Record a failed operation of the backplane, until the same operation succeeds."""
         if not self._failing_since:
             log.warning("backplane: %s; nothing is confirmed until it answers", error)
         self._failing_since.setdefault(what, monotonic())
 
     def note_success(self, what: str) -> None:
-        """Record that the backplane did something."""
+        """Record a successful operation of the backplane."""
         if self._failing_since.pop(what, None) is not None and not self._failing_since:
             log.info("backplane: answering again")
 

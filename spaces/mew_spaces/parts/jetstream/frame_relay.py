@@ -1,8 +1,8 @@
 """Stream frames between the gateways of one space: at most once, outside the order of events.
 
-A frame waits until this gateway has applied what its sender's gateway had, so that no member gets frames of a stream
-that it does not know yet. Each gateway numbers what it sends of each stream, which shows what was lost. Does not know
-who may write to a stream; the gateway of the sender has checked that.
+A frame waits until this gateway has applied the same events as its sender's gateway, so that members never get frames
+of an unknown stream. Each gateway numbers its frames per stream, to reveal losses. The sender's gateway has checked the
+right to write.
 """
 
 import logging
@@ -54,7 +54,7 @@ _Number = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 
 
 class _Head(NamedTuple):
-    """The first line of a message: its origin, the batch applied there, and for each frame all but its data."""
+    """The first line of a message: its origin, the batch applied there, and the headers of its frames."""
 
     origin: str
     applied: _Number
@@ -80,7 +80,7 @@ class FrameRelay:
         self._applied = 0
 
     def send(self, frame: StreamFrame, targets: tuple[str, ...]) -> None:
-        """Send a frame to the other gateways, soon."""
+        """Queue a frame for the other gateways."""
         number = self._sent[frame.stream_id] = self._sent.get(frame.stream_id, 0) + 1
         raw = frame.raw
         if len(self._outgoing) < MAX_WAITING_FRAMES:
@@ -89,7 +89,7 @@ class FrameRelay:
             self._wake.set()
 
     def follow(self, batch: int) -> None:
-        """Deliver the frames that waited for this batch, which was applied."""
+        """Deliver the frames that waited for this applied batch."""
         self._applied = batch
         while self._early and self._early[0][0] <= batch:
             frame = self._early.popleft()[1]
@@ -144,7 +144,7 @@ class FrameRelay:
 
 
 def _read(message: bytes) -> tuple[str, int, list[tuple[str, int, tuple[str, ...], str | bytes]]]:
-    """Return the origin of a message, the batch that was applied there, and its frames.
+    """Return the origin of a message, the batch applied there, and its frames.
 
     Raises `ValueError` if no gateway wrote it.
     """

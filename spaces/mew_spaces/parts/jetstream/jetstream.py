@@ -1,8 +1,8 @@
 """A backplane on NATS JetStream.
 
 Three streams store one space: `batches`, `state` (the newest message of each subject) and `leases`. Frames are plain
-messages. What is larger than a message of the server is stored in parts: first the parts, then the message that names
-them. Owns the names, the layout and the order of reading. `nats_link` connects and translates errors.
+messages. Data larger than a server message is stored in parts: first the parts, then the message that names them. Owns
+names, layout and reading order. `nats_link` connects and translates errors.
 """
 
 import asyncio
@@ -79,11 +79,13 @@ _T = TypeVar("_T")
 
 
 class _PartsMissing(Exception):
-    """The reader began after the first part of a batch. The arguments are the sequences of that part and the batch."""
+    """The reader started after the first part of a batch. The arguments are the sequences of that part and the
+    batch.
+    """
 
 
 class JetStreamBackplane(Backplane):
-    """See `Backplane`. Use `connect_jetstream` to make one."""
+    """See `Backplane`. Use `connect_jetstream` to create one."""
 
     def __init__(self, link: NatsLink, space: str, options: JetStreamOptions, lease_seconds: float) -> None:
         name, prefix = safe_name(space), options.prefix
@@ -272,7 +274,7 @@ class JetStreamBackplane(Backplane):
         self._wake()
 
     async def watch_leases(self) -> None:
-        """Keep the table of leases up to date until the link is closed."""
+        """Update the table of leases until the link is closed."""
         source = StreamSource(self._link, self._leases, self._read_lease, set(), has_gaps=True)
         while not self._link.is_closed:
             with suppress(HistoryLost):
@@ -281,7 +283,7 @@ class JetStreamBackplane(Backplane):
             await self._link.wait_connected()
 
     async def keep_time(self) -> None:
-        """Store a message while no gateway renews its lease, so that leases of killed gateways expire."""
+        """Store a message if no gateway renews its lease, so that killed gateways' leases expire."""
         step_seconds = self._table.lease_seconds / 4
         seen = 0
         while True:
@@ -320,9 +322,9 @@ class JetStreamBackplane(Backplane):
         return f"{self._state_subject}.part.{key.replace('.', '/')}"
 
     async def _remove_parts(self, key: str, *, before: int, but: str) -> None:
-        """Remove the parts of earlier values, also of gateways that ended before their value was complete.
+        """Remove the parts of earlier values, including incomplete ones of ended gateways.
 
-        Those of a gateway that continues from a newer revision stay: it may be about to name them.
+        Keep the parts of a gateway that continues from a newer revision, because it may be about to name them.
         """
         prefix = f"{self._part_prefix(key)}."
         info = await self._stream_info(self._state, subjects=f"{prefix}>")
@@ -354,7 +356,7 @@ class JetStreamBackplane(Backplane):
             raise BackplaneUnavailable("the streams of the space are missing; restart the gateway") from None
 
     async def _refresh(self, lease: str) -> None:
-        """Note the stored value of a lease; the stream may not be read that far."""
+        """Note the stored value of a lease, which may be ahead of the stream reader."""
         newest = await self._last_message(f"{self._lease_subject}.{lease}", stream=self._leases)
         if newest is not None:
             self._note(lease, _lease_value(newest.data), newest.sequence)
@@ -389,8 +391,8 @@ async def connect_jetstream(
 ) -> AsyncIterator[JetStreamBackplane]:
     """Connect one gateway to a space on NATS while the block runs, and create the streams of the space.
 
-    `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `token` is that of an embedded
-    server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
+    `kept_bytes` and `kept_batches` limit the stored batches; the oldest are deleted first. `token` is an embedded
+    server's token. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
     """
     link = NatsLink(options, folder, token, times or LinkTimes())
     backplane = JetStreamBackplane(link, space, options, lease_seconds)

@@ -1,8 +1,7 @@
-"""A connection to one of the servers of a NATS cluster, made again whenever it is lost.
+"""A connection to one server of a NATS cluster, restored whenever it is lost.
 
-Connects with `nats-py`, and turns its errors into those of a backplane. Each connection is a new client: the
-reconnection of `nats-py` sends late what was published during an outage, when callers have given up on it, and some
-errors end it for good.
+Connects with `nats-py`, and translates its errors into those of a backplane. Each connection is a new client, because
+the reconnection of `nats-py` sends messages of an outage after callers have given up, and some errors end it for good.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class LinkTimes:
-    """Bounds in seconds."""
+    """Time limits in seconds."""
 
     start: float = 10.0
     """How long the first connection may take: NATS and gateways are often started together."""
@@ -75,8 +74,9 @@ logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it logs is raised a
 
 
 class _EachMessage(asyncio.Future[Msg]):
-    """Hands each message of a subscription to a function at once: `nats-py` puts what has no future into a queue, for
-    one more task of each subscription."""
+    """Passes each message of a subscription to a function at once, without the queue and the additional task of
+    `nats-py`.
+    """
 
     def __init__(self, receive: Callable[[Msg], object]) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class LinkSubscription:
 
 
 class _Client(Client):
-    """The client of `nats-py`, with the private members without which three things fail. It has no public way to them.
+    """The client of `nats-py`, with its private members, which three fixes need. There is no public way.
 
     Measured with nats-py 2.16, in 10 of 10 runs, and in none with these members: a token is sent in clear text to a
     server without TLS; a message with an unreadable header (3 of 7 kinds) ends all reading of each gateway that gets
@@ -110,7 +110,7 @@ class _Client(Client):
     """
 
     def check_encryption(self) -> None:
-        """Raise `SecureConnWantedError` without TLS: `nats-py` sends secrets even if a server says it has none."""
+        """Raise `SecureConnWantedError` without TLS: because `nats-py` sends secrets even to a server without TLS."""
         if not self._server_info.get("tls_required"):
             raise nats.errors.SecureConnWantedError
 
@@ -137,7 +137,7 @@ class _LinkedClient:
 
     @property
     def denial(self) -> str | None:
-        """The permission that is missing."""
+        """The missing permission."""
         text = _reason(self.error) if self.error is not None else ""
         return text if "permissions violation" in text.lower() else None
 
@@ -217,14 +217,14 @@ class NatsLink:
         return subscription
 
     async def wait_connected(self) -> bool:
-        """Wait a moment, then until there is a connection. Returns False once the link is closed."""
+        """Pause, then wait for a connection. Returns False once the link is closed."""
         await anyio.sleep(_RETRY_SECONDS)
         while not self.is_closed and self._connection is None:
             await self._connected.wait()
         return not self.is_closed
 
     async def keep_connected(self) -> None:
-        """Connect again whenever the connection is lost, until the link is closed."""
+        """Restore lost connections until the link is closed."""
         while not self.is_closed:
             if self._connection is None:
                 await self._reconnect()
@@ -236,7 +236,7 @@ class NatsLink:
                 await self._drop()
 
     async def start(self, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Connect and prepare; repeat both while they are unavailable, for a bounded time.
+        """Connect and prepare; retry both for a limited time.
 
         Raises the last error.
         """
@@ -316,7 +316,7 @@ class NatsLink:
             log.info("connected to NATS again")
 
     async def _wait_until_lost(self, connection: _LinkedClient) -> None:
-        """Return once the client has given up, or the server does not answer a ping in time."""
+        """Wait until the client gives up or the server does not answer a ping in time."""
         with suppress(*_LINK_ERRORS):
             while not connection.client.is_closed:
                 with anyio.move_on_after(self.times.ping):
@@ -335,13 +335,13 @@ class NatsLink:
 
 
 async def _abandon(client: Client) -> None:
-    """Close a client, even if its server reads nothing any more."""
+    """Close a client, even if its server no longer reads."""
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(*_LINK_ERRORS):
         await client.close()
 
 
 def _needs_operator(error: Exception) -> bool:
-    """Return whether no other server and no later time will do."""
+    """Return whether an error needs an operator, so that other servers and retries cannot help."""
     wrong = (ssl.SSLCertVerificationError, nats.errors.SecureConnWantedError, nats.errors.InvalidUserCredentialsError)
     return isinstance(error, wrong) or "authorization" in str(error).lower()
 

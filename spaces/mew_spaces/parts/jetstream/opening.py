@@ -1,6 +1,6 @@
-"""Opens the backplane that space.yaml names: servers that run already, or one that this gateway starts.
+"""Opens the configured backplane: running servers, or one that this gateway starts.
 
-Gateways of one folder share an embedded server. One of them runs it; when that one ends, another one does.
+Gateways of one folder share an embedded server. One of them runs it; when it ends, another takes over.
 """
 
 import json
@@ -35,7 +35,7 @@ _PLACE: Final = "address.json"
 async def open_storage(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[OpenStorage]:
     """Connect to the backplane of a configuration while the block runs. Yields the opener of a space on it.
 
-    `folder` is that of the space, `state` its state folder. Raises `BackplaneUnavailable` if no server answers, and
+    `folder` is the space's folder, `state` its state folder. Raises `BackplaneUnavailable` if no server answers, and
     `BackplaneRefused`.
     """
     async with open_backplane(config, folder=folder, state=state) as backplane:
@@ -60,7 +60,7 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
 
 @asynccontextmanager
 async def embedded_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Yield address and token of the server of a folder. Both stay the same when the server is started again.
+    """Yield address and token of a folder's server. Both survive a restart of the server.
 
     Raises `BackplaneRefused` if it cannot be started.
     """
@@ -78,7 +78,7 @@ async def embedded_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 class _SharedServer:
-    """The server of a folder: this gateway's if it holds the lock of the folder, else another gateway's."""
+    """The server of a folder: our own if we hold the folder's lock, else another gateway's."""
 
     def __init__(self, folder: Path) -> None:
         self.address, self.token = "", ""
@@ -89,7 +89,7 @@ class _SharedServer:
         """The server inherits it, so that no other server starts before it has ended."""
 
     async def join_or_start(self) -> None:
-        """Find the server that another gateway of the folder runs, or start one. Raises `BackplaneRefused`."""
+        """Find the server of another gateway of the folder, or start one. Raises `BackplaneRefused`."""
         with anyio.move_on_after(_START_SECONDS):
             while not self._takes_lock():
                 with suppress(OSError, ValueError, LookupError):
@@ -111,7 +111,7 @@ class _SharedServer:
         raise BackplaneRefused(f"{self._folder}: another gateway uses this folder, but its NATS server does not answer")
 
     async def keep_running(self) -> None:
-        """Start the server again when it ends, and also when the gateway ends that runs it."""
+        """Restart the server when it or the gateway that runs it ends."""
         problem = ""
         while True:
             await anyio.sleep(_CHECK_SECONDS)
@@ -128,7 +128,7 @@ class _SharedServer:
                 log.warning("the NATS server had ended; started it again")
 
     def stop(self) -> None:
-        """End the server if it is this gateway's, and let another gateway of the folder start it. Blocks."""
+        """Stop our own server, so that another gateway of the folder can start it. Blocks."""
         if self._server is not None:
             self._server.stop()
         if self._lock is not None:
@@ -144,7 +144,7 @@ class _SharedServer:
         self.address, self.token = str(running["address"]), str(running["token"])
 
     def _start(self) -> None:
-        """Start the server, at its last address if it had one. Blocks. Raises `BackplaneRefused`."""
+        """Start the server, at its last address if any. Blocks. Raises `BackplaneRefused`."""
         if self._server is not None:
             self._server.stop()
         self.token = self.token or secrets.token_urlsafe(32)

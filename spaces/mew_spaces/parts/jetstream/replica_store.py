@@ -1,10 +1,8 @@
-"""What the gateways of one space keep in the backplane besides the batches: what they agree on, numbers, snapshots and
-leases.
+"""The shared records of a space's gateways in the backplane: the space record, gateway numbers, snapshots and leases.
 
-The record of the space names its epoch and the parts of space.yaml that the shared state depends on. Gateways that
-differ in these would decide differently, so a gateway with another configuration joins no others. Each gateway renews a
-lease of its own, and one of them holds the lease `ticker`. Applies nothing, and does not know what follows when a
-gateway is gone.
+The space record has the epoch, and digests of the parts of space.yaml that affect the shared state. Gateways with other
+values would decide differently, so they cannot join. Each gateway renews its own lease, and one holds the lease
+`ticker`. Applies nothing.
 """
 
 import hashlib
@@ -71,7 +69,7 @@ class SpaceRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """Bounds of a gateway among others. Times are in seconds."""
+    """Limits of a gateway among several. Times are in seconds."""
 
     renew_seconds: float = LEASE_SECONDS / 4
     unseen_seconds: float = LEASE_SECONDS
@@ -100,10 +98,10 @@ class ReplicaStore:
         """Events and bytes applied since this gateway last checked for a due snapshot."""
 
     async def open_space(self, begin: Callable[[], ReplicaSnapshot]) -> SpaceRecord:
-        """Return the record of the space. The first gateway writes it, with the state that `begin` returns.
+        """Return the record of the space. The first gateway writes it, with the state from `begin`.
 
-        One with another configuration is returned if no other gateway runs; `change_space` then replaces it. Raises
-        `SpacesError` if other gateways run with it, and `BackplaneUnavailable`.
+        Returns a record with another configuration only if no other gateway runs; `change_space` then replaces it.
+        Raises `SpacesError` if gateways run with another configuration, and `BackplaneUnavailable`.
         """
         while True:
             saved = await self._backplane.load(_SPACE_KEY)
@@ -128,8 +126,8 @@ class ReplicaStore:
         return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
     async def change_space(self, record: SpaceRecord, snapshot: ReplicaSnapshot) -> None:
-        """Make our configuration that of the space. The batches before were decided by another one, so nothing is kept
-        but the state after them.
+        """Make our configuration the space's. Earlier batches were decided with another one, so keep only the resulting
+        state.
 
         Raises `SpacesError` if another gateway started meanwhile, and `BackplaneUnavailable`.
         """
@@ -145,7 +143,7 @@ class ReplicaStore:
             raise SpacesError(f"another gateway changed this space at the same time ({error}); start again") from None
 
     async def _check_alone(self, record: SpaceRecord) -> None:
-        """Raise `SpacesError` if gateways run with another configuration than ours, or have written other batches."""
+        """Raise `SpacesError` if gateways run with another configuration, or have written other batches."""
         if record.rules != RULES_VERSION:
             problem = f"the backplane of this space holds batches of the rules {record.rules}"
             raise SpacesError(f"{problem}; this gateway knows {RULES_VERSION}; use the version that wrote them")
@@ -157,7 +155,7 @@ class ReplicaStore:
             )
 
     async def take_number(self) -> int:
-        """Return a number that no other gateway of this space has had. Raises `BackplaneUnavailable`."""
+        """Return a number that no gateway of this space has used. Raises `BackplaneUnavailable`."""
         while True:
             saved = await self._backplane.load(_NUMBER_KEY)
             number = 1 if saved is None else _read_number(saved.value) + 1
@@ -168,9 +166,9 @@ class ReplicaStore:
             return number
 
     async def load_snapshot(self, epoch: str, *, newest: bool = False) -> ReplicaSnapshot:
-        """Return the oldest snapshot after which the kept batches continue, else the state that the space began with.
+        """Return the oldest snapshot that the kept batches continue, else the initial state of the space.
 
-        Raises `HistoryLost` if there is neither, and `BackplaneUnavailable`.
+        Raises `HistoryLost` without either, and `BackplaneUnavailable`.
         """
         first, _ = await self._backplane.bounds()
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
@@ -197,9 +195,9 @@ class ReplicaStore:
         self._unsaved_bytes += size
 
     async def keep_snapshots(self, snapshot: Callable[[], ReplicaSnapshot | None]) -> None:
-        """Save the result of `snapshot` each time that enough was applied, until cancelled.
+        """Save the result of `snapshot` after enough applied events, until cancelled.
 
-        It returns None if another gateway saves.
+        `snapshot` returns None if another gateway saves.
         """
         options = self._options
         while True:
@@ -213,7 +211,7 @@ class ReplicaStore:
                         log.warning("backplane: the state was not kept: %s", error)
 
     async def _save_snapshot(self, snapshot: ReplicaSnapshot, *, kept: int = KEPT_SNAPSHOTS) -> None:
-        """Save a snapshot, and remove the oldest ones with the batches that only they need.
+        """Save a snapshot, and remove the oldest ones with their batches.
 
         Raises `BackplaneUnavailable`.
         """
@@ -235,7 +233,7 @@ class ReplicaStore:
         await self._backplane.trim(newest[0] + 1)
 
     async def _has_gateways(self) -> bool:
-        """Return whether any gateway of this space runs; the lease of a killed one is left time to expire."""
+        """Return whether any gateway of this space runs. Waits until a killed gateway's lease expires."""
         with anyio.move_on_after(self._backplane.stale_lease_seconds):
             async with aclosing(self._backplane.leases()) as changes:
                 async for leases in changes:
@@ -245,10 +243,10 @@ class ReplicaStore:
 
 
 class GatewayLeases:
-    """The leases of the gateways of one space, as one of them sees them."""
+    """The leases of a space's gateways, as seen by one of them."""
 
     def __init__(self, backplane: Backplane, *, unseen_seconds: float) -> None:
-        """A gateway without any lease is gone after `unseen_seconds`."""
+        """A gateway without a lease is gone after `unseen_seconds`."""
         self._backplane = backplane
         self._unseen_seconds = unseen_seconds
         self._leases: Mapping[str, bytes] | None = None
@@ -262,7 +260,7 @@ class GatewayLeases:
         await self._backplane.renew(f"{_LEASE_PREFIX}{gateway}", b"")
 
     async def claim_ticker(self, gateway: int) -> None:
-        """Become or stay the ticker if no other gateway is. Raises `BackplaneError`."""
+        """Become or stay the ticker, unless another gateway is. Raises `BackplaneError`."""
         self.is_ticker = await self._backplane.claim(_TICKER, b"%d" % gateway)
 
     async def release(self, gateway: int) -> None:
@@ -280,7 +278,7 @@ class GatewayLeases:
                 on_change()
 
     def gone(self, others: AbstractSet[int]) -> list[int]:
-        """Return the other gateways that are gone: each once, and again only if it stays for long."""
+        """Return the other gateways that are gone, each once, and again if its connections remain for long."""
         if self._leases is None:
             return []
         now = anyio.current_time()
@@ -304,7 +302,7 @@ def _read_record(data: bytes) -> SpaceRecord:
 
 
 def _read_number(data: bytes) -> int:
-    """Read the number of the newest gateway. One that cannot be read is replaced: by one that no gateway has had."""
+    """Read the newest gateway's number. Replace an unreadable one with an unused number."""
     if len(data) < _MAX_DIGITS and data.isdigit():
         return int(data)
     report_foreign("the number of the newest gateway")
@@ -337,7 +335,7 @@ def _read_snapshot(packed: bytes) -> ReplicaSnapshot:
 
 
 def shared_config(config: SpaceConfig) -> dict[str, str]:
-    """Return digests of the parts of space.yaml that the shared state depends on, by section."""
+    """Return digests, by section, of the parts of space.yaml that affect the shared state."""
     people = {
         name: (one.name, config.is_person(name), config.patterns_of(name)) for name, one in config.participants.items()
     }

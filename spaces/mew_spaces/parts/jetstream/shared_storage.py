@@ -1,8 +1,8 @@
-"""The storage of a space that several gateways serve: each has some of the connections, and all share one order.
+"""The storage of a space with several gateways: each has some of the connections, and all share one order.
 
-A gateway submits each event to the backplane. Once the event is stored, every gateway decides and applies it in its
-place of the order, and performs the effects for its own connections; the gateway of the sender answers. Owns the number
-and the leases of this gateway. The log of the space is a copy here: it is as old as this gateway, or its file.
+A gateway submits each event to the backplane. Once stored, every gateway decides and applies the event in order, and
+performs the effects for its own connections; the sender's gateway answers. Owns the number and the leases of this
+gateway. The log is a local copy: it starts with this gateway or its file.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) 
 
 
 class SharedStorage:
-    """See `Storage`. `running` must be entered before anything joins."""
+    """See `Storage`. Enter `running` before any join."""
 
     is_shared = True
 
@@ -129,9 +129,9 @@ class SharedStorage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Hold the space together with the other gateways while the block runs.
+        """Serve the space together with other gateways while the block runs.
 
-        Raises `SpacesError` if the backplane cannot be reached or other gateways have another configuration.
+        Raises `SpacesError` if the backplane is unavailable or other gateways have another configuration.
         """
         starts_until = anyio.current_time() + self.options.start_seconds
         self._is_running = True
@@ -163,7 +163,7 @@ class SharedStorage:
                 tasks.cancel_scope.cancel()
 
     async def _begin(self) -> None:
-        """Take a number, and wait until the other gateways know it. Raises `BackplaneUnavailable`."""
+        """Take a number, and wait until it is announced in the order. Raises `BackplaneUnavailable`."""
         number = await self._stored.take_number()
         # Before the others learn of this gateway: one without a lease counts as gone.
         await self._leases.renew(number)
@@ -175,7 +175,7 @@ class SharedStorage:
             raise BackplaneUnavailable("the backplane stored nothing for too long")
 
     async def _end(self) -> None:
-        """Let all connections of this gateway leave at once, instead of when its lease expires."""
+        """Let all connections of this gateway leave at once, not only when its lease expires."""
         self._is_stopping = True
         number = self._queue.gateway
         if not number:
@@ -189,9 +189,9 @@ class SharedStorage:
     # Applying
 
     async def _follow(self, starts_until: float, *, task_status: TaskStatus[None]) -> None:
-        """Apply every batch in order until cancelled. Started once everything that was stored before is applied.
+        """Apply every batch in order until cancelled. Reports its start after applying all earlier batches.
 
-        A backplane that is away is tried again until `starts_until`, as one that elects a leader needs some seconds.
+        Retries an unavailable backplane until `starts_until`, because electing a leader takes some seconds.
         """
         is_started = False
         while True:
@@ -218,7 +218,7 @@ class SharedStorage:
                 await anyio.sleep(self.options.renew_seconds)
 
     async def _load(self) -> SpaceRecord:
-        """Begin with the state that the gateways of this space share, as of a snapshot."""
+        """Start with the shared state of a snapshot."""
         host, space = self._host, self._space
         record = await self._stored.open_space(self._begin_space)
         self._has_begun = True
@@ -238,7 +238,7 @@ class SharedStorage:
         return record
 
     def _begin_space(self) -> ReplicaSnapshot:
-        """Return the state of a space that no gateway has shared so far: that of a gateway alone, if there was one."""
+        """Return the initial shared state of a space: that of a single gateway, if there was one."""
         host = self._host
         if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder is creating the space")
@@ -297,7 +297,7 @@ class SharedStorage:
         self._applied.clear()  # it wakes those that wait now
 
     def _keep(self) -> None:
-        """Keep numbered entries in the log of this gateway; the backplane has them in any case."""
+        """Store numbered entries in this gateway's log; the backplane also has them."""
         sealed = self.log.seal()
         kept = sealed if self._is_copying else Batch(state=sealed.state)
         try:
@@ -321,7 +321,7 @@ class SharedStorage:
     # Other gateways
 
     def _leave_others(self) -> None:
-        """Close all connections: the other gateways count them as gone."""
+        """Close all connections, because the other gateways consider them gone."""
         self._queue.begin(0)
         self._leases.is_ticker = False
         if self._is_stopping:

@@ -1,7 +1,7 @@
 """Reads a stream of JetStream in order and without a gap, over lost connections and restarts of servers.
 
-Owns the consumers: each belongs to one server, acknowledges nothing, and is replaced as soon as a message is missing.
-Does not know what the messages mean.
+Owns the consumers: each belongs to one server, acknowledges nothing, and is replaced when a message is missing. Does
+not interpret messages.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class StoredMessage(NamedTuple):
 
 
 class StreamSource(NamedTuple):
-    """A stream to read up to a sequence or for ever, and the receiver of each message; its error ends the reading."""
+    """A stream to read, up to a sequence or forever, and the receiver of its messages, whose error ends the reading."""
 
     link: NatsLink
     stream: str
@@ -53,9 +53,9 @@ class StreamSource(NamedTuple):
 
 
 async def read_stream(source: StreamSource, after: int) -> None:
-    """Hand over every message after a sequence, over lost connections, until the link is closed.
+    """Deliver every message after a sequence, across lost connections, until the link is closed.
 
-    Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
+    Raises `HistoryLost` if the next message is gone or the stream was replaced.
     """
     created = None
     while after < source.until and (opened := await _open_consumer(source, after, created)) is not None:
@@ -74,7 +74,7 @@ async def read_stream(source: StreamSource, after: int) -> None:
 async def _open_consumer(
     source: StreamSource, after: int, created: datetime | None
 ) -> tuple["Consumer", datetime | None] | None:
-    """Return a consumer from the next message on, and when its stream was created; None once the link is closed."""
+    """Return a consumer from the next message on, and its stream's creation time; None once the link is closed."""
     link, missing_since = source.link, None
     while not link.is_closed:
         problem = ""
@@ -99,7 +99,7 @@ async def _open_consumer(
 
 
 class Consumer:
-    """Messages of a stream as one server sends them, until any is missing."""
+    """Messages of a stream from one server, until one is missing."""
 
     def __init__(self, source: StreamSource, after: int) -> None:
         self.after = after
@@ -137,14 +137,14 @@ class Consumer:
         return consumer
 
     async def run(self) -> None:
-        """Return once the consumer has to be replaced. Raises errors of the reader and of a backplane."""
+        """Deliver messages until the consumer must be replaced. Raises errors of the reader and of a backplane."""
         while isinstance(asked := await self._asked.get(), str):
             await self._link.publish(asked, b"")
         if asked is not None:
             raise asked
 
     async def close(self) -> None:
-        """Let the server remove it."""
+        """Remove the consumer from the server."""
         self.end()
         self._timer.cancel()
         if self._subscription is not None:
@@ -194,7 +194,7 @@ class Consumer:
             self.end()
 
     def end(self, error: Exception | None = None) -> None:
-        """Let another consumer go on, or the reading end with an error."""
+        """Let another consumer continue, or end the reading with an error."""
         self._is_over = True
         self._asked.put_nowait(error)
 

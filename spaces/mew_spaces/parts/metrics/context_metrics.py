@@ -1,7 +1,7 @@
 """[pure] The context figures of participants as metrics for monitoring.
 
-Owns the names, labels and values of the metrics, so that every server of a space exposes the same ones. Does not know
-how metrics are written; see `metrics`. A figure that is not known has no sample, never 0.
+Owns the names, labels and values of the metrics, so that every server of a space exposes the same ones. `metrics`
+writes them. An unknown figure has no sample, never 0.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Metric:
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def add(self, value: float | None, *labels: str | None) -> None:
-        """Add a sample, unless its value is unknown or implausible. A label that is None is empty."""
+        """Add a sample unless its value is unknown or implausible. A label of None becomes empty."""
         if (figure := plausible(value)) is not None:
             self.samples.append((tuple((label or "")[:MAX_LABEL_CHARS] for label in labels), figure))
 
@@ -128,5 +128,5 @@ class _ContextMetrics:
 
 
 def _unread(entry: BoardEntry) -> int | None:
-    """Return how many messages no prompt has held; None if that is not known."""
+    """Return the number of unread messages; None if unknown."""
     return entry.unread.messages if entry.unread is not None and entry.unread.is_complete else None

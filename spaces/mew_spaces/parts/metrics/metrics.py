@@ -1,7 +1,7 @@
-"""The gateway's own metrics, and how metrics are written.
+"""The gateway's own metrics, and the writer of all metrics.
 
-Those of participants are in `context_metrics`. Does not know who may read them. The functions for the table
-`mew_spaces.documents` are `metrics_of_gateway` and `metrics_of_board`.
+`context_metrics` has those of participants. Does not check readers. The functions for the table `mew_spaces.documents`
+are `metrics_of_gateway` and `metrics_of_board`.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ def _gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
 
 
 def _written(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
-    """Return metrics as text, and its media type: OpenMetrics if the `Accept` header `accept` asks for it."""
+    """Return metrics as text, and its media type: OpenMetrics if the `Accept` header `accept` requests it."""
     from prometheus_client.exposition import choose_encoder  # takes a while, and most gateways are never scraped
 
     # Versions in the header are left out: the encoders fail on those that are not numbers.

@@ -1,4 +1,4 @@
-"""[pure] The OpenAPI 3.1 document of the gateway's HTTP API, made of its operations."""
+"""[pure] The OpenAPI 3.1 document of the gateway's HTTP API, built from its operations."""
 
 import re
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
 
 
 def _errors_of(operation: Operation) -> set[int]:
-    """Return the status codes of an operation's errors, with those that follow from its token, body and parameters."""
+    """Return the status codes of an operation's errors, including those for token, body and parameters."""
     errors = {*operation.errors, *(TOKEN_ERRORS if operation.needs_token else ())}
     if operation.body is not None:
         errors |= {400, 413}

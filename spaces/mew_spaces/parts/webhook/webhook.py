@@ -1,7 +1,7 @@
 """Posts attention items to a webhook, one request each.
 
-Selects the items to post, writes the requests, and repeats failed ones. Delays nothing: a slow receiver makes only
-further requests wait, and those that find too many before them are dropped with a line in the log.
+Selects the items, posts them, and retries failed requests. A slow receiver only delays further posts; posts above the
+queue limit are dropped with a log line.
 """
 
 import json
@@ -60,7 +60,7 @@ class AttentionWebhook:
     def __init__(
         self, options: AttentionOptions, space: str, folder: Path, *, retry_seconds: Iterable[float] = RETRY_SECONDS
     ) -> None:
-        """`folder` is the one that `secret_file` is relative to."""
+        """`secret_file` is relative to `folder`."""
         self._options = options
         self._space = space
         self._folder = folder
@@ -75,8 +75,9 @@ class AttentionWebhook:
     def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
         """Queue new items of the posted kinds.
 
-        Without `posts`, another gateway does this, and items are only noted. A gateway that takes over posts those of
-        the last seconds: the other one may have been killed before. Each gateway posts for itself that it cannot store.
+        Without `posts`, items are only noted, because another gateway posts them. A gateway that takes over posts items
+        of the last seconds, because the other one may have been killed before. Each gateway posts its own storage
+        failures.
         """
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
@@ -89,7 +90,7 @@ class AttentionWebhook:
             self._arrived.set()
 
     def _is_due(self, item: AttentionItem, now: float, *, is_own: bool) -> bool:
-        """Note that an item is there now, and return whether to post it. `is_own`: this gateway posts it."""
+        """Note a current item, and return whether to post it. `is_own`: this gateway posts it."""
         seen_at, is_posted = self._seen.get(item.id, (-math.inf, False))
         is_new = now - seen_at > REPEAT_SECONDS
         self._seen[item.id] = now, is_own or (is_posted and not is_new)
@@ -122,7 +123,7 @@ class AttentionWebhook:
             await anyio.sleep(pause)
 
     async def _request(self, body: bytes) -> tuple[str | None, bool]:
-        """Make one request. Returns the problem, and True if another try is useless. Reads no body of an answer."""
+        """Make one request. Returns the problem, and True if a retry is useless. Does not read the response body."""
         assert self._options.webhook is not None
         try:
             headers, trusted = await to_thread.run_sync(self._prepared)
@@ -174,8 +175,8 @@ def _as_json(item: AttentionItem) -> dict[str, Any]:
 def chat_line(text: str) -> str:
     """Return a text as one line for Slack, Discord, Teams and similar services, without mentions, links or mark-up.
 
-    These services agree on no way to escape. Each character that one of them reads as mark-up becomes one that looks
-    like it: `<!channel>` becomes `‹!channel›`.
+    These services share no escape syntax, so each character that one of them reads as mark-up becomes a look-alike:
+    `<!channel>` becomes `‹!channel›`.
     """
     plain = _CHAT_EMPHASIS.sub("＿", one_line(text).translate(_CHAT_MARKUP))
     return _CHAT_LINK.sub(lambda found: "：" if found[0] == ":" else "․", plain)
