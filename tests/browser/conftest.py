@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import socket
+import sys
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -13,10 +15,20 @@ import pytest
 from mew_protocol import kinds
 from mew_protocol.join import join_frame
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from playwright.async_api import BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright, expect
+from mew_spaces.gateway.gateway import DEFAULT_HOST, RunningGateway, serve_gateway
+from playwright.async_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    JSHandle,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.browser.scripts import FRESH, RESTORE
 from tests.support.waiting import PATIENCE_SECONDS
 
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)
@@ -130,6 +142,30 @@ class Tab:
         self.addresses.append(request.url)
 
 
+class Loaded:
+    """Whether the page is loaded and as it was before anybody signed in. Loading it costs more than most tests do."""
+
+    def __init__(self) -> None:
+        self.fresh: JSHandle | None = None
+
+    async def load(self, page: Page, address: str) -> None:
+        """Load the page unless it is loaded."""
+        if self.fresh is None or page.url != address:
+            await page.goto(address)
+            self.fresh = await page.evaluate_handle(FRESH)
+
+    async def restore(self, page: Page) -> None:
+        """Remove what a test has left in the page; if that is not possible, the page."""
+        try:
+            if self.fresh is not None:
+                await page.evaluate(RESTORE, self.fresh)
+                return
+        except Error:  # the test has loaded another page, or the same again, or left what only that removes
+            self.fresh = None
+        await page.evaluate("localStorage.clear(), sessionStorage.clear()")  # another gateway may get the same port
+        await page.goto("about:blank")
+
+
 def chromium_path() -> str | None:
     """Return the path of an installed Chromium."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -169,16 +205,34 @@ def config() -> SpaceConfig:
     return config.model_copy(update={"participants": named})
 
 
+@pytest.fixture(scope="package")
+def port() -> Iterator[int]:
+    """The port of each gateway of a worker, which nobody else gets between two of them.
+
+    0 where two sockets cannot have one port: each gateway takes another, and each test loads the page.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((DEFAULT_HOST, 0))
+        yield holder.getsockname()[1] if sys.platform == "linux" else 0
+
+
 @pytest.fixture
-async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
+async def gateway(config: SpaceConfig, port: int) -> AsyncIterator[RunningGateway]:
     """A gateway for one test."""
-    async with serve_gateway(config) as running:
+    async with serve_gateway(config, port=port) as running:
         yield running
 
 
+@pytest.fixture(scope="package")
+def loaded() -> Loaded:
+    """The page of a worker."""
+    return Loaded()
+
+
 @pytest.fixture
-async def tab(context: BrowserContext) -> AsyncIterator[Tab]:
-    """The page, without what an earlier test left: storage, routes, media, permissions."""
+async def tab(context: BrowserContext, loaded: Loaded) -> AsyncIterator[Tab]:
+    """The page, without what an earlier test left: nodes, storage, routes, media, permissions."""
     page = context.pages[0]
     await page.set_viewport_size({"width": 1280, "height": 800})
     await page.emulate_media(color_scheme="null", reduced_motion="null")
@@ -186,19 +240,19 @@ async def tab(context: BrowserContext) -> AsyncIterator[Tab]:
     yield tab
     tab.close()
     await page.unroute_all()
-    await page.evaluate("localStorage.clear(), sessionStorage.clear()")  # another gateway may get the same port
-    await page.goto("about:blank")
+    await loaded.restore(page)
     for other in context.pages[1:]:
         await other.close()
     await context.clear_permissions()
 
 
 @pytest.fixture
-def open_dashboard(gateway: RunningGateway, tab: Tab) -> OpenDashboard:
+def open_dashboard(gateway: RunningGateway, tab: Tab, loaded: Loaded) -> OpenDashboard:
     """Opens the dashboard from a link and waits until it is live."""
 
     async def open_as(participant: str = "ada", *, token: str | None = None) -> Page:
         secret = token or gateway.token_of(participant)
+        await loaded.load(tab.page, f"{gateway.url}/dashboard")
         await tab.page.goto(f"{gateway.url}/dashboard#token={secret}&space=review&participant={participant}")
         if token is None:
             await tab.page.get_by_text("live", exact=True).wait_for()

@@ -123,3 +123,41 @@ COUNTED_BEHIND = """async () => {
   return [await follow(300), await follow(12)];
 }"""
 """What a reader says of how far it is: the first and the last words, after 300 missed events and after 12."""
+
+FRESH = """() => ({
+    root: document.documentElement.cloneNode(true),
+    globals: [window, document].map((one) => Object.getOwnPropertyNames(one)),
+})"""
+"""What a page is before anybody signs in, for `RESTORE`."""
+
+RESTORE = """(fresh) => {
+    const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
+    const isSame = (node, other) => node.nodeName === other.nodeName && node.id === other.id;
+    const restore = (node, wanted) => {
+        if (!isElement(node)) return void (node.data = wanted.data);
+        for (const { name } of [...node.attributes]) if (!wanted.hasAttribute(name)) node.removeAttribute(name);
+        for (const { name, value } of wanted.attributes) {
+            if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+        }
+        const [nodes, all] = [[...node.childNodes], [...wanted.childNodes]];
+        if (nodes.length === all.length && nodes.every((one, index) => isSame(one, all[index]))) {
+            nodes.forEach((one, index) => restore(one, all[index]));
+        } else {
+            if (wanted.querySelector("[id]")) throw new Error(`#${wanted.id} has lost or got an element`);
+            node.replaceChildren(...all.map((one) => one.cloneNode(true)));
+        }
+        if (node.matches("[type=checkbox]")) node.checked = wanted.checked;
+        else if (node.matches("input, textarea, select")) node.value = wanted.value;
+    };
+    for (const node of document.querySelectorAll("main *")) if (node.scrollTop) node.scrollTop = 0;
+    for (const node of document.querySelectorAll("dialog[open]")) node.close();
+    const leave = document.getElementById("leave");
+    if (!leave.hidden) leave.click();
+    localStorage.clear();
+    sessionStorage.clear();
+    history.replaceState(null, "", location.pathname);
+    const globals = [window, document].map((one) => Object.getOwnPropertyNames(one));
+    if (String(globals) !== String(fresh.globals)) throw new Error("a test has left a global");
+    restore(document.documentElement, fresh.root);
+}"""
+"""Signs out and makes the page as it was when it was loaded; throws where only loading it again does."""

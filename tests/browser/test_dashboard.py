@@ -14,7 +14,7 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
-from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
+from tests.browser.conftest import HOSTILE, Join, Loaded, OpenDashboard, Tab
 from tests.browser.scripts import CONTRAST, FILLS, NOTIFICATIONS, ODD_ENVELOPES
 from tests.support.waiting import until
 
@@ -75,6 +75,27 @@ async def assert_same_integers(page: Page, gateway: RunningGateway, participant:
     gauge = page.get_by_role("meter", name=f"Context of {participant}")
     await expect(gauge).to_have_attribute("aria-valuenow", str(status["tokens"]))
     await expect(gauge).to_have_attribute("aria-valuemax", str(status["max_tokens"]))
+
+
+async def test_a_test_leaves_nothing_in_the_page(open_dashboard: OpenDashboard, join: Join, loaded: Loaded) -> None:
+    page = await open_dashboard()
+    is_fresh = "(fresh) => document.documentElement.isEqualNode(fresh.root)"
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await coder.send_envelope(kinds.CHAT, {"text": "hello"})
+        await log(page).get_by_text("hello").wait_for()
+        await row(page, "coder").click()
+        await page.get_by_label("Message").fill("typed")
+        await page.get_by_label("Search participants").fill("cod")
+        await page.get_by_label("Group", exact=True).select_option("role")
+        await page.get_by_role("button", name="Theme: auto").click()
+        await page.get_by_role("button", name="Keyboard help").click()
+    assert not await page.evaluate(is_fresh, loaded.fresh)
+    await loaded.restore(page)
+    assert await page.evaluate(is_fresh, loaded.fresh)
+    entered = "[...document.querySelectorAll('input, textarea, select')].map((one) => one.value).join()"
+    assert (await page.evaluate(entered)).strip(",") == "all,none"
+    assert await page.evaluate("localStorage.length + sessionStorage.length") == 0
 
 
 async def test_rows_and_details_show_the_same_integers_as_the_board(
