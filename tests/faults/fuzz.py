@@ -221,14 +221,15 @@ class FuzzRun:
         self._check(not client_log.lines, "our client failed", "\n".join(client_log.lines[:3]))
         if found := "".join(f"\n- {problem}\n{details}" for problem, details in self._problems.items()):
             raise PromiseBroken(f"{report}{found}")
-        if self._slow_reads:
-            raise TooLate("\n- ".join((str(report), *self._slow_reads)))
+        self.refuse_slow_reads(self._read_seconds)
         return report
 
-    @property
-    def _slow_reads(self) -> list[str]:
-        slow = {name: one for name, one in self.report.slowest.items() if one[0] > self._read_seconds}
-        return [f"{name}: {path} took {seconds:.1f} s" for name, (seconds, path) in slow.items()]
+    def refuse_slow_reads(self, most_seconds: float) -> None:
+        """Raise `TooLate` if a reader waited longer."""
+        slow = {name: one for name, one in self.report.slowest.items() if one[0] > most_seconds}
+        if slow:
+            lines = (f"{name}: {path} took {seconds:.1f} s" for name, (seconds, path) in slow.items())
+            raise TooLate("\n- ".join((str(self.report), *lines)))
 
     # -- what must hold ----------------------------------------------------------------------------------
 

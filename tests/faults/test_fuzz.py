@@ -5,19 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fuzz import run_fuzz
+from tests.faults.fuzz import FuzzRun, run_fuzz
 from tests.faults.fuzz_backplane import fuzz_backplane
+from tests.faults.witness import TooLate
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes exist on Linux only")
 
 
 async def test_a_gateway_serves_on_under_invalid_input(tmp_path: Path) -> None:
-    report = await run_fuzz(11, tmp_path, inputs=1_500, seconds=PATIENCE_SECONDS, read_seconds=PATIENCE_SECONDS)
+    run = FuzzRun(11, tmp_path, inputs=1_500, seconds=PATIENCE_SECONDS, read_seconds=PATIENCE_SECONDS)
+    report = await run.run()
     assert report.arrived.total() > 500
     assert report.witnessed > 10
     assert report.reads["gateway"] > 10
     assert report.posts > 0
+    with pytest.raises(TooLate, match=r"gateway: .* took \d+\.\d s"):
+        run.refuse_slow_reads(0.0)
 
 
 async def test_every_server_serves_on_under_invalid_input(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mew_agent._version import __version__
 from tests.support.cli import mew
+from tests.support.warm_start import MEW
 
 HEAVY = (
     "pydantic",
@@ -126,10 +127,7 @@ def test_shell_completes_commands_and_participants(
 ) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipants: {ada: {}, coder: {}}\n")
     environment = {**os.environ, "_MEW_COMPLETE": f"complete_{shell}", **typed}
-    mew_program = (sys.executable, "-c", "from mew_agent.__main__ import main; main()")
-    shown = subprocess.run(
-        mew_program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
+    shown = subprocess.run(MEW, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.startswith(completed), shown
 
 
