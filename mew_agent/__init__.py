@@ -16,10 +16,10 @@ Start here:
     run(main)
 
 Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
-`ProposalClosed`, `ProposalRejected`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers
-of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`,
-`Answered`. A model of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and
-`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree.
+`ProposalClosed`, `ProposalRejected`, and for losses `ConnectionLost`, `HistoryGap` and `StreamGap`. Answers of agents
+(`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. A model
+of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and `Window`. Every error is a
+`MewAgentError`; see `mew_agent.errors` for the tree.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """

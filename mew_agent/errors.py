@@ -1,7 +1,7 @@
 """[pure] The errors that `mew_agent` raises deliberately; every one is a `MewAgentError`.
 
-Classes build their message from their attributes: programs read attributes, people read the text. A message says what
-is wrong, where, and what to do if that is known. Vendor errors become `ModelError`s in `mew_agent.model`.
+Classes build their message from their attributes: programs read attributes, people read the text. A message states the
+problem, its place, and the fix if known. Vendor errors become `ModelError`s in `mew_agent.model`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ def problem_of(error: Exception) -> str:
 class ConfigError(MewAgentError):
     """A setting is missing or wrong.
 
-    `where` is a file position or an option's name, `problem` what is wrong, `expected` what is valid there.
+    `where` is a file position or an option's name, `problem` the mistake, `expected` the valid values.
     """
 
     where: str

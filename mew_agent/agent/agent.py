@@ -164,7 +164,7 @@ class Agent(Participant):
         Reads `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and `mew run` set,
         `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON with any keys). `model` is
         a name, or a `Model` of your own, which leaving the agent closes. `base_url` may name a built-in model, which
-        needs no provider. Raises `ConfigError` that names what is missing, wrong or unknown.
+        needs no provider. Raises `ConfigError` naming the missing, wrong or unknown setting.
         """
         config, own = _configured(settings, model, os.environ if environ is None else environ)
         return cls.from_config(config, own)

@@ -42,9 +42,9 @@ class Surroundings(Protocol):
 class AgentSide:
     """The functions of the agent that its engine and the answers call.
 
-    `follow` an event of a context. `chats` returns those that the running turn answers now, the question first.
-    `let_in` waiting chats, which join that turn between two steps. `count_queued` measures the waiting chats again.
-    `prompt_read` notes that a prompt with these messages was read, for engines whose history is kept elsewhere.
+    `follow` handles an event of a context. `chats` returns the chats of the running turn, the question first. `let_in`
+    adds waiting chats to that turn between two steps. `count_queued` measures the waiting chats again. `prompt_read`
+    notes that a model read these messages, for engines without a history of their own.
     """
 
     follow: Callable[[ConversationEvent], Awaitable[None]]

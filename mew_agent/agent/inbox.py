@@ -103,7 +103,7 @@ class Inbox:
         together: int | None = None,
         is_agent: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`together` is how many chats one turn may answer while more than these wait; None: one."""
+        """`together` is the number of chats that one turn answers while more wait (None: one)."""
         self._agent_id = agent_id
         self.address_filter = address_filter
         self._store = store

@@ -56,7 +56,7 @@ PieceStarted = Callable[[int, int], Awaitable[None]]  # is called with the piece
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Result of a compaction: the recorded outcome, the removed items, and the notes in place of cleared results."""
+    """Result of a compaction: the recorded outcome, the removed items, and the notes that replace cleared results."""
 
     outcome: CutOutcome
     evicted: tuple[Item, ...]

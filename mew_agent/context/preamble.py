@@ -101,7 +101,9 @@ class Preamble:
         return measure.project(calibration) == self.summary_tokens
 
     def review(self, intervals: Intervals, calibration: Calibration) -> None:
-        """Divide lumps again within their reported total, with what the first intervals of a model taught."""
+        """Divide lumps again within their reported total, after the first intervals have trained a model's
+        calibration.
+        """
         self.reviews_left -= 1
         lumps, projected = intervals.lumps, self.project(calibration)
         prefix = self.tokens.prefix if self.is_held else projected.prefix

@@ -1,6 +1,6 @@
 """[pure] The cost of model calls and of one compaction: tokens as reported, money by configured prices.
 
-Every figure is what a provider reported, or absent.
+Every figure is reported by a provider, or absent.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """The form of a session file: tables, rescue of a damaged file, and pruning.
 
-Does not know what the rows mean; see `sqlite_store`.
+Does not interpret the rows; see `sqlite_store`.
 """
 
 import os

@@ -587,7 +587,7 @@ class Tracker:
         return (self.ledger.prompt_tokens or 0) + self.measurement.reply.tokens
 
     def _message_sums(self) -> MessageSums:
-        """Return the features of the messages; only those that are new are added."""
+        """Return the features of the messages. Adds only new messages."""
         items, measures, (revision, count) = self.history.items, self.ledger.items.measures, self._summed
         if revision != self.history.revision:
             self._sums, count = MessageSums(), 0

@@ -104,13 +104,13 @@ class ModelReply:
     """The complete reply: always the last event of a stream, and only of a call that succeeded.
 
     `text` and `reasoning_text` are the joined deltas. `finish_reason` is the provider's word (`stop`, `length`,
-    `tool_calls`, `content_filter`). `usage` is what the provider reported, None if it reported nothing: never fill in
-    an estimate, the agent labels estimates itself. `served_model` is the name in the reply, which may differ from the
-    requested one. `request_id` appears in logs. `streamed` is False if the reply arrived in one piece.
+    `tool_calls`, `content_filter`). `usage` is the provider's report, or None. Never fill in an estimate: the agent
+    labels estimates itself. `served_model` is the name in the reply, which may differ from the requested one.
+    `request_id` appears in logs. `streamed` is False if the reply arrived in one piece.
 
-    `backend` is what the provider says of the machine that answered (`provider`, `system_fingerprint`), None if it says
-    nothing. Two prompts are only compared to the token if both name the same: a router may have another model, another
-    template or a hidden prefix behind the same name.
+    `backend` identifies the machine that answered (`provider`, `system_fingerprint`); None if unknown. Two prompts are
+    only compared to the token if both name the same: a router may have another model, another template or a hidden
+    prefix behind the same name.
     """
 
     text: str

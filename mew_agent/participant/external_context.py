@@ -203,8 +203,8 @@ class ExternalContext(Controllable):
     ) -> None:
         """Replace the figures. The first report after a compaction completes `last_compaction`. Raises `InvalidReport`.
 
-        What is left out stays as reported before. `usage` is a usage object as `usage_from` reads it. A sum over
-        several calls is `provisional`.
+        Omitted values stay as reported before. `usage` is a usage object as `usage_from` reads it. A sum over several
+        calls is `provisional`.
         """
         previous = self.figures
         window = self._known_window if window is None else window

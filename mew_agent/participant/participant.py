@@ -1,8 +1,8 @@
 """A participant of a space: the public interface of this package.
 
-Connects the parts: `session` (connection and tasks), `messenger` (sends), `dispatcher` (passes on what arrives), and
-the parts that follow what arrives: `control`, `mcp_server`, `discovery`, `answers`, `events`. Does not know language
-models; `Agent` adds one.
+Connects the parts: `session` (connection and tasks), `messenger` (sends), `dispatcher` (passes arrivals on), and the
+parts that follow arrivals: `control`, `mcp_server`, `discovery`, `answers`, `events`. Does not know language models;
+`Agent` adds one.
 """
 
 import os
@@ -375,14 +375,16 @@ class Participant(PeerControls, Subscriptions, Hooks):
             await self.hooks.after_leave()
 
     def use_hooks(self, hooks: Hooks, receipts: ReceiptSource) -> None:
-        """Let another object follow our lifetime and all envelopes, and keep the receipts; call it before joining."""
+        """Let another object receive our lifecycle hooks and all envelopes, and keep the receipts; call it before
+        joining.
+        """
         self.control.receipts = receipts
         self.hooks = self.dispatcher.hooks = self.control.hooks = hooks
 
     async def take_part(self) -> None:
         """Join, stay until the connection ends for good, and leave. `run(me.take_part)` is a whole program.
 
-        Raises what entering raises, and the `GatewayError` that ended the connection.
+        Raises the errors of entering, and the `GatewayError` that ended the connection.
         """
         async with self:
             await self.run_forever()
@@ -602,7 +604,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """Send an envelope to `to` and wait for its answer of kind `answer`.
 
         Raises a `PeerError` without an answer: `PeerAbsent` at once if `to` is not here or when it leaves,
-        `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises what `send` raises.
+        `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises the errors of `send`.
         """
         request = PendingRequest(self.messenger.draft(kind, payload, to=(to,)), to, answer)
         return await self.messenger.answer_to(request, timeout_seconds)
@@ -612,7 +614,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
         Events are `Thinking`, `Writing`, `ToolCalled`, `ContextNotice`, and `Answered` at the end. Leaving the loop
         before that cancels the agent's work. When awaited or read, raises `NoAnswer` if the agent will not answer or
-        shows no activity for `inactivity_seconds`, `PeerAbsent`, and what `send` raises.
+        shows no activity for `inactivity_seconds`, `PeerAbsent`, and the errors of `send`.
         """
         return AnswerStream(self.answers, agent, text, inactivity_seconds)
 
@@ -623,7 +625,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
         It is sent as an `mcp/request` if our capabilities cover that, otherwise as an `mcp/proposal` for another
         participant to fulfil. Raises `NotPermitted` if we may send neither, `PeerFailed` if the peer answers with an
-        error, `Rejected`, and what `ask` raises.
+        error, `Rejected`, and the errors of `ask`.
         """
         return await self.mcp.request(PeerCall(peer, method, params), timeouts)
 
@@ -639,7 +641,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """Propose an MCP request to a peer and return its result after another participant has fulfilled it.
 
         With `fulfillers`, only these participants can fulfil or reject it (default: any). The proposal is withdrawn if
-        that does not happen in time, or if the caller is cancelled. Raises what `request` raises.
+        that does not happen in time, or if the caller is cancelled. Raises the errors of `request`.
         """
         return await self.mcp.propose(PeerCall(peer, method, params), timeouts, fulfillers)
 
@@ -648,7 +650,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> ToolResult:
         """Call a peer's tool, by request or proposal. A tool that failed has a result with `is_error`.
 
-        Raises what `request` raises.
+        Raises the errors of `request`.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return ToolResult.from_peer(await self.request(peer, "tools/call", params, timeouts=timeouts))

@@ -61,8 +61,8 @@ FIT_SECONDS: Final = 5.0
 class PeerControls:
     """The controls that a participant sends to its peers.
 
-    All raise what `ask` raises, and `ControlRefused` if the peer refuses, for instance because it lacks the capability
-    for the answer.
+    All raise the errors of `ask`, and `ControlRefused` if the peer refuses, for instance because it lacks the
+    capability for the answer.
     """
 
     def __init__(self, messenger: Messenger) -> None:
@@ -82,7 +82,8 @@ class PeerControls:
         """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
 
         `target_tokens` is the target size; `target_percent` is the same in percent of the window. A peer without the
-        capability `participant/compact-done` does not report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
+        capability `participant/compact-done` does not report `freed_tokens`. Raises the errors of `ask`, and
+        `BadAnswer`.
         """
         payload = Compact(reason=reason, target_tokens=target_tokens, target_percent=target_percent)
         request = CompactionRequest(self.messenger.draft(kinds.PARTICIPANT_COMPACT, payload, to=(peer,)), peer)
@@ -92,7 +93,7 @@ class PeerControls:
     async def pin(self, peer: str, text: str, *, timeout_seconds: float = 30.0) -> PinReport:
         """Pin a text in a peer's context: it stays verbatim in every prompt. Repeating it changes nothing.
 
-        Returns the pin as the peer reports it. Raises `ControlRefused` if it does not fit, and what `ask` raises.
+        Returns the pin as the peer reports it. Raises `ControlRefused` if it does not fit, and the errors of `ask`.
         """
         status = await self._ask(peer, kinds.PARTICIPANT_PIN, PinRequest(text=text), Status, timeout_seconds)
         pins = status.context.pins if status.context is not None else None
@@ -277,7 +278,7 @@ class PeerControls:
         """Admit a participant to the space; its `token` and `connection_url` are in the answer.
 
         A capability is a pattern, a kind alone, or a role: person (the default), agent, tool or observer. Raises
-        `Refused` if it cannot be invited, and what `ask` raises.
+        `Refused` if it cannot be invited, and the errors of `ask`.
         """
         from mew_protocol.payloads.space import Invite, InviteAck  # few programs invite
 
@@ -298,7 +299,8 @@ class PeerControls:
     async def grant(self, recipient: str, *capabilities: Mapping[str, Any] | str, reason: str | None = None) -> str:
         """Grant capabilities to a participant, and return the id of the grant, for `revoke`.
 
-        A capability is a pattern, or a kind alone. The grant ends when the recipient leaves. Raises what `send` raises.
+        A capability is a pattern, or a kind alone. The grant ends when the recipient leaves. Raises the errors of
+        `send`.
         """
         payload = Grant(recipient=recipient, capabilities=_patterns(capabilities), reason=reason)
         return (await self.messenger.send(kinds.CAPABILITY_GRANT, payload)).id
@@ -315,7 +317,7 @@ class PeerControls:
         """Revoke granted capabilities of a participant, and return the rights of others that ended with them.
 
         Capabilities that the recipient passed on also end. With `keep_passed_on` they stay, but cannot be given back to
-        the recipient. `grant_id` revokes one grant. Raises what `ask` raises.
+        the recipient. `grant_id` revokes one grant. Raises the errors of `ask`.
         """
         payload = Revoke(
             recipient=recipient,

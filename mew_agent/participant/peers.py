@@ -125,7 +125,7 @@ class PeerContext:
 class Peer:
     """Another participant of the space. Before its first status, its `context` has no figures.
 
-    `tools`, `resources` and `prompts` are what it offers; None if it was not asked or did not answer. At least
+    `tools`, `resources` and `prompts` are its offers; None if it was not asked or did not answer. At least
     `tools_left_out` more tools were not read, because its list is too large.
     """
 

@@ -25,10 +25,10 @@ async def stored_messages(
     most_messages: int = sys.maxsize,
     most_pages: int = sys.maxsize,
 ) -> list[Envelope]:
-    """Return the newest `last` envelopes of kinds like `patterns`, from or to `peer` if given, oldest first.
+    """Return the newest `last` envelopes of kinds that match `patterns`, from or to `peer` if given, oldest first.
 
-    If a gateway does not answer, the next one is asked. Searches at most `most_messages`, on at most `most_pages`: the
-    newest, unless `patterns` match statuses. A page has fewer messages if they are large. Raises `NotConnected`,
+    If a gateway does not answer, asks the next one. Searches at most `most_messages`, on at most `most_pages`: the
+    newest, unless `patterns` match statuses. Pages with large messages have fewer. Raises `NotConnected`,
     `CertificateRejected`, `Unauthorized` and `GatewayError`.
     """
     wanted = patterns, peer, last, most_messages, most_pages

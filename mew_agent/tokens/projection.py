@@ -186,7 +186,7 @@ class Calibration(NamedTuple):
         )._compared()
 
     def _compared(self) -> "Calibration":
-        """Compare the errors of counts with those of features."""
+        """Compare the errors of counts and of features."""
         fit = self.count_miss <= self.feature_miss + _MISS_TOKENS
         return self._replace(counts_fit=fit, overhead_tokens=self.learnt_overhead if fit else MESSAGE_OVERHEAD_TOKENS)
 

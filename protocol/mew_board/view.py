@@ -233,7 +233,7 @@ class ParticipantView:
 
     @property
     def compact_at_tokens(self) -> int | None:
-        """Where it compacts by itself."""
+        """The size at which it compacts on its own."""
         return report_of(self.status).compact_at_tokens
 
     @property

@@ -1,8 +1,8 @@
 """[pure] The envelope: the shape of every message except stream frames.
 
-A `Draft` is what a sender wrote; the gateway may fill in missing headers. An `Envelope` is complete. Unknown keys are
-kept and relayed, `ts` stays the sender's string, and a null counts as missing. Also owns the values of headers:
-protocol versions and timestamps. Does not read the clock.
+A `Draft` is a sender's original envelope; the gateway may fill in missing headers. An `Envelope` is complete. Unknown
+keys are kept and relayed, `ts` stays the sender's string, and a null counts as missing. Also owns the values of
+headers: protocol versions and timestamps. Does not read the clock.
 """
 
 import json

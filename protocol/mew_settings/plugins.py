@@ -87,7 +87,7 @@ def load_only(group: str) -> Any | None:
 def _entries_of(group: str) -> list[EntryPoint]:
     """Return the entries of a table in the order of `sys.path`. A package installed twice counts once.
 
-    So does a package whose remains pip left under a name with `~`.
+    So does a package with leftovers of pip under a name with `~`.
     """
     found: dict[tuple[str, str], EntryPoint] = {}
     for entry in _installed(tuple(sys.path)):

@@ -4,7 +4,7 @@
 a token is empty, shared, unreadable or cannot be stored ├── PortInUse          another program listens on the port └──
 BackplaneError     the shared storage of several gateways failed; see `gateway.storage`
 
-Errors in what a peer sent are in `mew_protocol.errors`.
+Errors in received messages are in `mew_protocol.errors`.
 """
 
 from dataclasses import dataclass

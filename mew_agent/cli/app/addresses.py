@@ -1,7 +1,7 @@
 """The addresses that the servers of commands listen on.
 
 Owns the choice of a free port, the errors and warnings about taken ports and reachable servers, the allowed callers,
-and the host name for which a certificate is valid. Does not know what is served.
+and the host name for which a certificate is valid. Does not know the servers.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """[pure] Lays out attention items above the board: reason, age, and useful commands.
 
-Owns the lines and their colours. `mew_board.attention` decides what needs a person. This module adds only faults of
-programs, since the gateway does not know why a program ended.
+Owns the lines and their colours. `mew_board.attention` decides which items need a person. This module adds only faults
+of programs, since the gateway does not know why a program ended.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ def _texts(item: AttentionItem, now: datetime) -> list[str]:
 
 
 def _wrapped(texts: list[str], width: int, style: TerminalStyle) -> Iterator[str]:
-    """Wrap a sentence between words, and add commands to its line as far as they fit."""
+    """Wrap a sentence between words, and add the commands that fit on its line."""
     line = ""
     sentence, *commands = texts
     for gap, piece in (*((" ", word) for word in sentence.split()), *((_GAP, command) for command in commands)):

@@ -148,7 +148,7 @@ class SentRequest:
 
     @property
     def status_since(self) -> Status | None:
-        """The participant's last status after the request; None without one."""
+        """The participant's last status since the request; None if there is none."""
         return self.last_status if self._last_status_id != self._status_before else None
 
     @property

@@ -1,6 +1,6 @@
 """`mew up`: starts a whole space from its space.yaml.
 
-Prints the progress, and ends the space on a signal. `plan` decides what to start; `mew_spaces.launch.supervisor`
+Prints the progress, and ends the space on a signal. `plan` selects the programs; `mew_spaces.launch.supervisor`
 supervises the programs.
 """
 

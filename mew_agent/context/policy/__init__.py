@@ -1,6 +1,6 @@
 """[pure] When to warn and when to compact: policies as data, and the engine that applies them.
 
-This module exports what an agent needs to choose a policy and ask it for decisions.
+Exports the names for choosing a policy and asking it for decisions.
 """
 
 from mew_agent.context.policy.actions import Action as Action

@@ -239,7 +239,7 @@ class MessageSums(dict[Role, list[float]]):
     """The sizes of the messages by role, oldest first, as running sums."""
 
     def add(self, size: float, role: Role | None) -> None:
-        """Add a newer message. A prompt of the policy itself has no role and does not count."""
+        """Add a newer message. The policy's own prompts have no role and do not count."""
         if role is not None:
             sums = self.setdefault(role, [])
             sums.append(sums[-1] + size if sums else size)
@@ -277,7 +277,7 @@ class Policy(PolicyPart):
     ) -> tuple[Suggestion, ...]:
         """Return ways to save tokens of these messages in a window of this size. Most policies make none.
 
-        `tokens` returns the tokens of a sum of sizes and of so many messages.
+        `tokens` returns the tokens of messages, from their summed size and their number.
         """
         return ()
 

@@ -76,7 +76,7 @@ class Fraction(PolicyPart):
 
 
 class Reserve(PolicyPart):
-    """Output reserve: a fraction `of` the window, or of the `rest` that the prompt leaves free, within token bounds."""
+    """The output reserve: a fraction of the window, or (`of="rest"`) of its free part, within token limits."""
 
     fraction: Fraction
     of: Literal["window", "rest"] = "window"

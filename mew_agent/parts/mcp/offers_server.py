@@ -1,7 +1,7 @@
 """An MCP server of our own: answers MCP clients from `Offers`, over standard input and output or streamable HTTP.
 
 Owns both protocol generations: sessions that begin with `initialize` and get change notifications, and single requests
-whose clients open `subscriptions/listen`. Does not know what is offered.
+whose clients open `subscriptions/listen`. Does not know the offers.
 """
 
 import logging

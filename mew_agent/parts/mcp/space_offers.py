@@ -99,7 +99,7 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
 
 @dataclass(eq=False, repr=False)
 class PlaceLost(PeerError):
-    """This participant's connection ended for good before a peer answered; the peer may still be in the space."""
+    """Our connection ended for good before a peer answered; the peer may still be in the space."""
 
     me: str
     peer: str

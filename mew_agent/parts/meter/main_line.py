@@ -3,13 +3,13 @@
 Owns the rules:
 
 1. A call continues an earlier one if both have the same session and tools and its messages begin with those of the
-   earlier one. It also continues the newest main call if it adds tools, or contains a result of its tool calls.
-2. A call that continues a main call is a main call. What it continues is confirmed.
-3. The newest main call is provisional until a call continues it: background calls of some agents look like turns.
-4. A new conversation with the same tools takes over provisionally, unless the main one waits for tool results: an agent
-   compacted or began again. While it waits, a new conversation is a subagent.
-5. Any other conversation takes over when it continues after the end of its turn and the main one did not meanwhile.
-6. Calls without tools never take over from an agent with tools, and calls of subagents never do.
+earlier one. It also continues the newest main call if it adds tools, or contains a result of its tool calls. 2. A call
+that continues a main call is a main call. The call that it continues is confirmed. 3. The newest main call is
+provisional until a call continues it: background calls of some agents look like turns. 4. A new conversation with the
+same tools takes over provisionally, unless the main one waits for tool results: an agent compacted or began again.
+While it waits, a new conversation is a subagent. 5. Any other conversation takes over when it continues after the end
+of its turn and the main one did not meanwhile. 6. Calls without tools never take over from an agent with tools, and
+calls of subagents never do.
 
 Does not know HTTP or the space.
 """

@@ -69,7 +69,9 @@ def invite(
 
 
 def _was_repeated(answer: Mapping[str, Any]) -> bool:
-    """Return whether the gateway had accepted the envelope before; its first answer, with what it did, was lost."""
+    """Return whether the gateway had already accepted the envelope, so that its first answer, with the details, was
+    lost.
+    """
     return answer.get("status") == "duplicate"
 
 

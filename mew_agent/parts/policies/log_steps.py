@@ -116,7 +116,7 @@ class Step(BaseModel):
 
     @property
     def kind(self) -> StepKind:
-        """What happened."""
+        """The kind of event."""
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
     @property

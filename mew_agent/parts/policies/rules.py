@@ -129,7 +129,7 @@ class SuggestRule(Rule):
     def suggestion(
         self, sums: Sequence[float], tokens: Callable[[float, int], int], limit_tokens: int
     ) -> Suggestion | None:
-        """Return the saving for the messages of the role; None if it is not worth it. See `Policy.suggestions`."""
+        """Return the saving for the messages of the role; None if it is too small. See `Policy.suggestions`."""
         count = len(sums)
         if self.more_than_messages is not None and self.keep_newest is not None:
             old = count - self.keep_newest

@@ -1,6 +1,6 @@
 """The rehearsal model: a server of OpenAI's and Anthropic's APIs that ships with the project.
 
-Deterministic, without weights, and without network access. It quotes what it was given, calls tools on request,
+Deterministic, without weights, and without network access. It quotes the conversation, calls tools on request,
 summarises by extraction, counts with its own documented tokenizer, and returns a provider's overflow error when a
 request does not fit its window. Faults and other chunk shapes are options. It says what it is when asked.
 

@@ -1,6 +1,6 @@
 """Run a child process that speaks in lines: read and write them, log its standard error, and end it completely.
 
-Owns the process and its process group. Does not know what the lines mean: MCP in `bridge`, ACP in `acp`.
+Owns the process and its process group. Does not interpret the lines: MCP in `bridge`, ACP in `acp`.
 """
 
 import logging

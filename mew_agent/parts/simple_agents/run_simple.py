@@ -1,4 +1,4 @@
-"""`mew agent run --type`: runs a participant that needs no model, and asks at the terminal for a fulfiller."""
+"""`mew agent run --type`: runs a participant without a model; a fulfiller can ask at the terminal."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

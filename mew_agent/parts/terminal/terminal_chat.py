@@ -195,7 +195,7 @@ class TerminalChat:
         return line
 
     def _drop_closed(self) -> None:
-        """Forget the proposals that the participant no longer follows, for whatever reason."""
+        """Drop the proposals that the participant no longer follows."""
         for number in [at for at, one in self.proposals.items() if not self.is_open(one)]:
             del self.proposals[number]
             self._closed_by_others = number

@@ -3,7 +3,7 @@
 Owns the names and attributes of spans. Only this module imports `opentelemetry`, when tracing is enabled.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai (spans `invoke_agent`, `chat`, `execute_tool`;
-`tools/call` of MCP), and `POST` of HTTP. Compactions and approvals have no convention yet; their attributes begin with
+`tools/call` of MCP), and `POST` of HTTP. Compactions and approvals have no convention yet; their attributes start with
 `mew.`.
 """
 

@@ -141,7 +141,7 @@ class ReplicaSnapshot(BaseModel):
 
     @classmethod
     def begun_with(cls, state: SpaceState, **further: Any) -> Self:
-        """Return what a space begins with after an earlier process: proposers that stay away wait for no decision."""
+        """Return the initial state after an earlier process: absent proposers wait for no decision."""
         waiting = {one.proposer for one in state.proposals.values() if one.envelope is not None}
         return cls(state=state, not_back_yet=waiting, **further)
 
@@ -181,7 +181,7 @@ class SpaceCore:
         self.restore(ReplicaSnapshot.begun_with(SpaceState() if state is None else state, epoch=epoch))
 
     def restore(self, snapshot: ReplicaSnapshot) -> None:
-        """Continue from a snapshot instead of what this is so far; do not use the snapshot again."""
+        """Replace the state with a snapshot's; do not use the snapshot again."""
         self.state, self.epoch = snapshot.state, snapshot.epoch
         self.batch = snapshot.batch
         """The newest batch that was applied."""

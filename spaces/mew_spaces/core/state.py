@@ -236,7 +236,7 @@ class SpaceState(BaseModel):
             self.streams_opened = max(self.streams_opened, change.value.number)
 
     def changes(self) -> Iterator[Change]:
-        """Yield the changes that make an empty state this one."""
+        """Yield the changes that turn an empty state into this one."""
         for table in get_args(Table):
             entries = getattr(self, table)
             for key in entries:

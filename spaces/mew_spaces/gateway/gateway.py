@@ -90,7 +90,9 @@ class HostedSpace:
     storage: OpenStorage | None = None
 
     def opener(self, former: Former) -> Callable[[SpaceService], Storage] | None:
-        """Return the function that opens its shared storage, which may take over a `former` state; None without one."""
+        """Return the function that opens its shared storage, possibly with a `former` state; None without a shared
+        storage.
+        """
         storage = self.storage
         return None if storage is None else lambda service: storage(service, former)
 

@@ -1,7 +1,7 @@
 """The files of a space's history in its state folder.
 
-A gateway alone has one. While gateways share the space and the folder, the first has this one, and each further gateway
-a file of its own.
+A single gateway has one file. If gateways share the space and the folder, the first uses this file, and each further
+gateway has its own.
 """
 
 from contextlib import ExitStack, closing
@@ -20,15 +20,15 @@ IS_HELD = "another gateway serves this space; stop it, or start all of them with
 
 
 def history_path(config: SpaceConfig, state: Path, number: int = 1) -> Path:
-    """Return the file of a space's history, or that of a further gateway in the same folder."""
+    """Return the file of a space's history, or the file of a further gateway in the same folder."""
     name = f"history-{quote(config.space.id, safe='')}.sqlite3"
     return state / (name if number == 1 else f"{name}-gateway-{number}")
 
 
 def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> SqliteLog:
-    """Open the history of a space that a gateway serves alone, or shares with others. Raises `SpacesError`.
+    """Open the history of a space with one or several gateways. Raises `SpacesError`.
 
-    Removals that further gateways stored in their files are moved to the first file: only that one is read again.
+    Moves removals in further gateways' files to the first file, because only the first is read again.
     """
     numbers = count(1)
     while (opened := _open(config, state, next(numbers), is_shared=is_shared)) is None:

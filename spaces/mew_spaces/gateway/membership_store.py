@@ -48,9 +48,9 @@ class MembershipStore:
     ) -> None:
         """Read the state of earlier runs, and add the tokens of invited participants to `tokens`.
 
-        Without a state folder, no tokens are stored. A space that is shared by several gateways has its state
-        elsewhere. For a gateway that begins without the others, the log keeps what still holds there, and who was
-        removed. Raises `SpacesError` if an invitation or a removal cannot be read, and `TokenError`.
+        Without a state folder, no tokens are stored. With several gateways, the state is elsewhere. For a gateway that
+        starts alone, the log keeps the entries that are still valid there, and the removals. Raises `SpacesError` if an
+        invitation or a removal cannot be read, and `TokenError`.
         """
         self.tokens = tokens
         self.state = SpaceState() if is_shared else _read(space_log)
@@ -135,9 +135,9 @@ class MembershipStore:
         self._end_invitations(overridden)
 
     def stage(self, changes: Iterable[Change]) -> None:
-        """Have changes stored with the next batch of the log.
+        """Store changes with the next batch of the log.
 
-        Of a shared space, only removals are stored. An entry that changes there is deleted here.
+        For a shared space, store only removals, and delete entries that change there.
         """
         for change in changes:
             key = _key(change)
@@ -151,7 +151,9 @@ class MembershipStore:
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Have a shared `state`. Keep all removals of this folder, add those of it, and keep what else is the same."""
+        """Adopt a shared `state`: keep all removals of this folder, add the shared ones, and keep all other equal
+        entries.
+        """
         self.state = state
         shared = {_key(change): change for change in state.changes()}
         for key, value in self._log.state().items():
@@ -198,7 +200,7 @@ _INVITED_KEY, _REMOVED_KEY = _key(Change("invited", "")), _key(Change("removed",
 
 
 def move_removals(source: SpaceLog, target: SpaceLog) -> None:
-    """Move the removals of one log into another, where they end invitations. Raises `NotStored`."""
+    """Move the removals of one log into another, and end their invitations there. Raises `NotStored`."""
     removed = {key: value for key, value in source.state().items() if key.startswith(_REMOVED_KEY)}
     for key, value in removed.items():
         target.put(key, value)

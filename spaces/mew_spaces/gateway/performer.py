@@ -71,9 +71,9 @@ class EffectPerformer:
         *,
         is_logged: bool = True,
     ) -> None:
-        """Perform effects in order, their broadcasts with these bytes and numbers; None was not stored.
+        """Perform effects in order, with these bytes and numbers for broadcasts (None: not stored).
 
-        `is_logged`: their lines belong in the audit log of this gateway.
+        `is_logged`: write their lines to this gateway's audit log.
         """
         broadcasts, audit = iter(numbered), self.audit if is_logged else None
         for effect in effects:

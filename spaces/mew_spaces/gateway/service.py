@@ -121,9 +121,9 @@ class SpaceService:
     ) -> None:
         """`space_log` keeps the accepted envelopes and the durable state (default: in memory, with a random epoch).
 
-        `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths
-        of the configuration start from `folder`, else from the folder around `state`, else from the working folder.
-        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone.
+        `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths of
+        the configuration start from `folder`, else from the folder around `state`, else from the working folder.
+        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a single gateway.
         Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
@@ -490,9 +490,9 @@ class SpaceService:
             self.performer.perform((self._receipt(connection, event.sender, accepted.id, status="accepted"),))
 
     def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> bool:
-        """Write the lines of an envelope that came. Of one that only reaches all members, all lines in one call.
+        """Write the log lines of a received envelope; for a plain broadcast, all lines in one call.
 
-        Returns whether those of the delivery are among them.
+        Returns whether they include the delivery.
         """
         receipt = decision.receipt
         effects, accepted, permitted = receipt.effects, receipt.accepted, receipt.decision

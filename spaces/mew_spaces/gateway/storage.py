@@ -309,7 +309,7 @@ class LocalStorage:
             self._unstored |= self.log.seal().state
 
     def _try_again(self, state: Mapping[str, bytes | None]) -> None:
-        """Have the changes that the disk did not take, and these, stored by the next batch."""
+        """Store the unwritten changes, and these, with the next batch."""
         for key, value in {**self._unstored, **state}.items():
             self.log.put(key, value)
         self._unstored = {}
@@ -343,7 +343,7 @@ async def _keep_up_once(space_log: SpaceLog) -> None:
 
 
 def _subjects(event: SpaceEvent) -> Collection[object] | None:
-    """Return what an event depends on among the envelopes of its batch; None is everything."""
+    """Return the subjects in its batch on which an event depends; None: all of them."""
     if not isinstance(event, EnvelopeArrives):
         return () if isinstance(event, FrameArrives) else None
     kind, name = (None, None) if event.draft is None else (event.draft.kind, event.draft.id)

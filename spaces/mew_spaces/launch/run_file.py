@@ -114,7 +114,7 @@ class RunFile(_RunRecord):
         return self.gateway_exit is not None or not self.is_running(self.pids.gateway)
 
     def with_started(self, role: Role, name: str, pid: int, mark: str, fifos: Iterable[Path] = ()) -> "RunFile":
-        """Return the run with a started program in place of its earlier start."""
+        """Return the run with a started program, which replaces its earlier start."""
         if role == "participant":
             pids = self.pids.model_copy(update={"participants": {**self.pids.participants, name: pid}})
         else:

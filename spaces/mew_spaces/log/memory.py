@@ -240,7 +240,7 @@ class SpaceLog:
         self.is_released = True
 
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
-        """Begin with the entries and state of an earlier run."""
+        """Start with the entries and state of an earlier run."""
         if entries:
             self._gone_through = entries[0].sequence - 1
         self.publish(Batch(entries, state))

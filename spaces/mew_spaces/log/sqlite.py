@@ -121,7 +121,7 @@ class SqliteLog(SpaceLog):
         return sorted((one for one in tails if one.suffix[1:].isdecimal()), key=_number_of)
 
     def _restore_all(self, opened: "_OpenedFile") -> None:
-        """Begin with the database and the tail files of an earlier run."""
+        """Start with the database and the tail files of an earlier run."""
         entries, state = list(opened.entries), dict[str, bytes | None](opened.state)
         for batch in (batch for path in self._ended for batch in read_tail(path)):
             new = [entry for entry in batch.entries if entry.sequence > self._stored_through]

@@ -24,7 +24,7 @@ class _Renewal(NamedTuple):
 
 
 class LeaseTable:
-    """The leases of a space as far as their stream was read. Times are in seconds."""
+    """The leases of a space, from the part of their stream read so far. Times are in seconds."""
 
     def __init__(self, lease_seconds: float) -> None:
         self.sequence = 0
