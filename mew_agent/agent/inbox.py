@@ -478,7 +478,7 @@ class Inbox:
         return tuple(one.key for one in endings)
 
     def put_back(self, chat: StoredChat) -> None:
-        """Return the chats of a turn to the head of the queue; `chat` is its question."""
+        """Move the chats of a turn back to the head of the queue; `chat` is its question."""
         self._chats = {chat.number: chat, **{one.number: one for one in self.joined}, **self._chats}
         self.current, self.joined = None, ()
         self._arrived.set()

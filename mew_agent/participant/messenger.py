@@ -360,7 +360,7 @@ class Messenger:
             self.is_paused, self._resumed = True, anyio.Event()
 
     def resume(self) -> None:
-        """Send again."""
+        """End the pause: send held envelopes."""
         self.is_paused = False
         self._resumed.set()
 

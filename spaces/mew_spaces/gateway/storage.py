@@ -103,7 +103,7 @@ class Storage(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this gateway does the work of a single gateway per space: timeouts, the webhook."""
+        """Whether this gateway does the tasks that only one gateway of a space does: timeouts, the webhook."""
 
     @property
     def is_shared(self) -> bool:
