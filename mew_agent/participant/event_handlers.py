@@ -17,7 +17,15 @@ from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposal_ids_in, proposals_in
+from mew_protocol.payloads.mcp import (
+    ALL_REJECTED,
+    CallSubject,
+    approval_of,
+    arguments_of,
+    fulfils,
+    proposal_ids_in,
+    proposals_in,
+)
 
 from mew_agent.errors import ConfigError
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
@@ -182,8 +190,9 @@ class ProposalMade(SpaceEvent):
 class ProposalClosed(SpaceEvent):
     """A proposal no longer needs a decision.
 
-    `how` is `fulfilled` (`by` a participant), `rejected` (with the `reason`; `by` us, or by anyone for the proposer's
-    own call), `withdrawn` by its proposer, or `left` if the proposer left and did not return soon.
+    `how` is `fulfilled` (`by` a participant), `rejected` (with the `reason`; `by` us, by anyone for the proposer's own
+    call, or by the gateway after all who may approve it rejected it), `withdrawn` by its proposer, or `left` if the
+    proposer left and did not return soon.
     """
 
     proposal: ProposalMade
@@ -194,7 +203,7 @@ class ProposalClosed(SpaceEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProposalRejected(SpaceEvent):
-    """Another participant rejected a proposal. It is still open: other participants may fulfil it."""
+    """Another participant rejected a proposal. It is open until a `ProposalClosed`: others may fulfil it."""
 
     proposal: ProposalMade
     by: str
@@ -238,8 +247,8 @@ class OpenProposals:
     def decided_by(self, envelope: Envelope, how: HowClosed) -> Iterator[ProposalClosed | ProposalRejected]:
         """Close the proposals that an envelope decides, and yield rejections that leave a proposal open.
 
-        A proposal is withdrawn by its proposer, or by the gateway if the proposer stays away. A request to its peers
-        for the same call, or their answer, fulfils it.
+        A proposal is withdrawn by its proposer, or by the gateway if the proposer stays away or all who may approve it
+        have rejected it. A request to its peers for the same call, or their answer, fulfils it.
         """
         by, reason = envelope.sender, str(envelope.body.get("reason") or "")
         for name in envelope.correlation_ids:
@@ -250,6 +259,8 @@ class OpenProposals:
                 continue
             if how == "rejected" and by not in (self.me, proposal.sender) and proposal.peers != (proposal.sender,):
                 yield ProposalRejected(proposal, by, reason)
+            elif by == GATEWAY and reason == ALL_REJECTED:
+                yield ProposalClosed(self._by_id.pop(name), "rejected", by, reason)
             elif by == GATEWAY:
                 yield ProposalClosed(self._by_id.pop(name), "left", proposal.sender)
             else:

@@ -268,6 +268,27 @@ async def test_approve_waits_until_the_gateway_offers_the_approval(sign_in_page:
     assert said_then == "ApproveReject"
 
 
+REJECTED_BY_ALL = """async () => {
+    const { Conversation } = await import("/dashboard/conversation.js");
+    const conversation = new Conversation("ada");
+    const about = { ts: new Date().toISOString(), correlation_id: ["1"] };
+    const payload = { method: "tools/call", params: { name: "write", arguments: {} } };
+    conversation.receive({ id: "1", kind: "mcp/proposal", from: "coder", to: ["writer"], ts: about.ts, payload });
+    const [rejected, ended] = [{ text: "rejected by writer: no" }, { text: "withdrawn: why" }];
+    conversation.receive({ ...about, id: "2", kind: "mcp/reject", from: "writer", said: rejected });
+    const [proposal] = conversation.entries.values();
+    const before = proposal.state;
+    conversation.receive({ ...about, id: "3", kind: "mcp/withdraw", from: "system:gateway", said: ended });
+    return [before, proposal.state, proposal.words];
+}"""
+
+
+async def test_a_proposal_that_all_have_rejected_ends_with_the_reasons(sign_in_page: Page) -> None:
+    before, after, words = await sign_in_page.evaluate(REJECTED_BY_ALL)
+    assert (before, after) == ("open", "withdrawn")
+    assert words == "rejected by writer: no; withdrawn: why"
+
+
 async def test_one_withdrawal_ends_all_proposals_that_it_names(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:

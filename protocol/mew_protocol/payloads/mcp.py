@@ -108,8 +108,12 @@ class UndecidedProposals(Payload):
     proposals: tuple[UndecidedProposal, ...] = ()
 
 
+PROPOSER_LEFT: Final = "its proposer left"
+ALL_REJECTED: Final = "all who may approve it have rejected it"
+
+
 class Withdraw(Payload, kind=kinds.MCP_WITHDRAW):
-    """The proposer withdraws its proposal, or the gateway does for a proposer that left."""
+    """The proposer withdraws its proposal, or the gateway does, with the reason `PROPOSER_LEFT` or `ALL_REJECTED`."""
 
     reason: str
 

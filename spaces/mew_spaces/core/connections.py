@@ -13,7 +13,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
-from mew_protocol.payloads.mcp import Withdraw
+from mew_protocol.payloads.mcp import PROPOSER_LEFT
 from mew_protocol.payloads.participant import Resume
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
@@ -241,8 +241,7 @@ class ConnectionRules:
         closed = self._membership.proposals.close_of(participant)
         changes, effects = self._streams.end_streams_of(participant, now=now)
         if closed:
-            reason, names = Withdraw(reason="its proposer left"), tuple(one.key for one in closed)
-            withdrawal = self._messages.compose(kinds.MCP_WITHDRAW, reason, now=now, correlation_id=names)
+            withdrawal = self._messages.withdraw(tuple(one.key for one in closed), PROPOSER_LEFT, now=now)
             effects = (Broadcast(withdrawal), *effects)
         return (*closed, *changes), effects
 

@@ -17,7 +17,7 @@ from mew_protocol.ids import ParticipantId, invited_id_problem
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Ended, EndedRights, Grant, Revoke
-from mew_protocol.payloads.mcp import digest_of
+from mew_protocol.payloads.mcp import ALL_REJECTED, digest_of
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
@@ -78,9 +78,9 @@ class MembershipRules:
                 case kinds.MCP_PROPOSAL:
                     return self._propose(envelope, now)
                 case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
-                    return self._check_fulfilment(envelope)
+                    return self._check_fulfilment(envelope, now)
                 case kinds.MCP_WITHDRAW | kinds.MCP_REJECT:
-                    return self._end_proposal(envelope)
+                    return self._end_proposal(envelope, now)
                 case _:
                     return None
         except BudgetExceeded:
@@ -293,20 +293,20 @@ class MembershipRules:
         limit = self._config.limits.kept_payload_bytes
         return self._changed(envelope, self._proposals.add(envelope, now=now, max_bytes=limit))
 
-    def _check_fulfilment(self, envelope: Envelope) -> Receipt | None:
+    def _check_fulfilment(self, envelope: Envelope, now: datetime) -> Receipt | None:
         """Refuse answers to a proposal, and requests for it, by or to participants that were not proposed."""
         if not envelope.correlation_ids:
             return None
         found = self._proposals.misdirected(envelope)
         if found is None:
             problem = self._proposals.approval_problem(envelope) if envelope.kind == kinds.MCP_REQUEST else None
-            return self._decide(envelope) if problem is None else refuse(*problem)
+            return self._decide(envelope, now) if problem is None else refuse(*problem)
         proposal_id, proposal = found
         rule = "may answer" if envelope.kind == kinds.MCP_RESPONSE else "may be asked to fulfil"
         text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
         return refuse(errors.UNAUTHORIZED, text)
 
-    def _end_proposal(self, envelope: Envelope) -> Receipt | None:
+    def _end_proposal(self, envelope: Envelope, now: datetime) -> Receipt | None:
         """Refuse a withdrawal or rejection without a proposal, and a withdrawal of another's proposal."""
         if not envelope.correlation_ids:
             text = f"{envelope.kind}: correlation_id must contain the proposal's id"
@@ -315,16 +315,23 @@ class MembershipRules:
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
             text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
             return refuse(errors.UNAUTHORIZED, text)
-        return self._decide(envelope)
+        return self._decide(envelope, now)
 
-    def _decide(self, decision: Envelope) -> Receipt | None:
-        """Close the proposals that an envelope decides. Refuse a second decision, because the tool would run twice."""
+    def _decide(self, decision: Envelope, now: datetime) -> Receipt | None:
+        """Close the proposals that an envelope decides. Refuse a second decision, because the tool would run twice.
+
+        Clients do not know who may fulfil a proposal. So the gateway withdraws one that the last of these rejected.
+        """
         if decision.kind in (kinds.MCP_REQUEST, kinds.MCP_REJECT):
             decided = self._proposals.decided_before(decision)
             if decided is not None:
                 text = f"'{decided[1]}' has already decided the proposal '{decided[0]}'"
                 return refuse(errors.ALREADY_DECIDED, text)
-        return self._changed(decision, self._proposals.decide(decision))
+        changes = self._proposals.decide(decision)
+        if decision.kind == kinds.MCP_REJECT and (closed := self._proposals.closed_by_others(decision.sender, changes)):
+            withdrawal = Broadcast(self._messages.withdraw(closed, ALL_REJECTED, now=now))
+            return Receipt((*state_changed(changes), Broadcast(decision), withdrawal), accepted=decision)
+        return self._changed(decision, changes)
 
     def _changed(self, envelope: Envelope, changes: Changes) -> Receipt | None:
         return accept(envelope, *state_changed(changes)) if changes else None

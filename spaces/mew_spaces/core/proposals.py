@@ -211,6 +211,12 @@ class Proposals:
                 return name, one.decided_by
         return None
 
+    @staticmethod
+    def closed_by_others(sender: str, changes: Changes) -> tuple[str, ...]:
+        """Return the ids of the proposals that changes close and `sender` did not make."""
+        values = ((one.key, one.value) for one in changes if isinstance(one.value, KnownProposal))
+        return tuple(name for name, value in values if value.envelope is None and value.proposer != sender)
+
     def close_of(self, proposer: str) -> Changes:
         """Close a departed participant's undecided proposals."""
         made = (name for name in self._undecided if self._state.proposals[name].proposer == proposer)

@@ -9,6 +9,7 @@ from typing import Any
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
+from mew_protocol.payloads.mcp import Withdraw
 from mew_protocol.payloads.system import ErrorPayload
 from pydantic import BaseModel
 
@@ -75,6 +76,10 @@ class SystemMessages:
             to=to,
             correlation_id=correlation_id,
         )
+
+    def withdraw(self, proposals: tuple[str, ...], reason: str, *, now: datetime) -> Envelope:
+        """Return the withdrawal of proposals that are closed."""
+        return self.compose(kinds.MCP_WITHDRAW, Withdraw(reason=reason), now=now, correlation_id=proposals)
 
     def compose_error(
         self,

@@ -277,8 +277,9 @@ export class Conversation {
     for (const proposal of idsOf(envelope).map((id) => this._byId.get(id))) {
       if (proposal?.type !== "proposal" || proposal.state !== "open") continue;
       const isEnd = !isRejection || [this._me, proposal.from].includes(by) || String(proposal.to) === proposal.from;
-      if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words: said });
-      else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}` }); // others may still approve it
+      const words = [proposal.rejection, said].filter(Boolean).join("; ");
+      if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words });
+      else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}`, rejection: said }); // others may still approve it
     }
   }
 

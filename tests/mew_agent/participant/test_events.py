@@ -195,6 +195,16 @@ def test_what_one_participant_rejects_others_may_still_fulfil() -> None:
     assert told(fulfilment, emitter=emitter) == [ProposalClosed(made, "fulfilled", "dora")]
 
 
+def test_the_gateway_closes_a_proposal_that_all_have_rejected() -> None:
+    emitter = new_emitter()
+    (made,) = told(PROPOSAL, emitter=emitter)
+    assert isinstance(made, ProposalMade)
+    reason = "all who may approve it have rejected it"
+    ended = envelope("mcp/withdraw", {"reason": reason}, sender="system:gateway", correlation_id=("p",))
+    assert told(ended, emitter=emitter) == [ProposalClosed(made, "rejected", "system:gateway", reason)]
+    assert not made.is_open
+
+
 def test_any_rejection_closes_a_proposal_to_the_proposer_itself() -> None:
     emitter = new_emitter()
     (made,) = told(envelope("mcp/proposal", {"method": "tools/call"}, name="p", to=("bob",)), emitter=emitter)

@@ -214,9 +214,25 @@ def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver)
         assert listed(driver) == ["p"]
         driver.send_envelope(numbers[name], name, "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
     assert listed(driver) == []
+    *_, rejection, withdrawal = driver.history
+    assert (rejection.kind, rejection.sender) == ("mcp/reject", last)
+    assert (withdrawal.kind, withdrawal.sender, withdrawal.correlation_id, withdrawal.body) == (
+        "mcp/withdraw",
+        "system:gateway",
+        ("p",),
+        {"reason": "all who may approve it have rejected it"},
+    )
+    assert [one.kind for one in driver.history].count("mcp/withdraw") == 1
     late = driver.send_envelope(numbers[last], last, "mcp/request", CALL, correlation_id=["p"], to=["files"]).refused
     assert late is not None
     assert late.error == "already_decided"
+
+
+def test_the_gateway_withdraws_no_proposal_that_its_proposer_rejects(driver: SpaceDriver) -> None:
+    assert driver.send_envelope(1, "ada", "mcp/proposal", CALL, id="p", to=["files"]).accepted
+    assert driver.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["p"]).accepted
+    assert listed(driver) == []
+    assert "mcp/withdraw" not in [one.kind for one in driver.history]
 
 
 @pytest.mark.parametrize("how", ["leaves", "is removed"])
