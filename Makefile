@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.tests-compiled
-# Some tests wait for sockets and timeouts, so more workers than two cores pay off. They are forked after one process has
-# collected the tests; see tests/support/workers.py.
-WORKERS ?= 6
-PYTEST := $(BIN)/python -m pytest --workers $(WORKERS)
+# Some tests wait for sockets and timeouts, so more workers than two cores pay off; each takes six seconds of processor
+# time to import and collect all tests.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,8 +39,8 @@ quick: $(COMPILED) lint
 core-tests: $(COMPILED)
 	$(PYTEST) $(CORE_TESTS)
 
-# Pytest rewrites the assertions of a module the first time it loads it, and stores the result. In a fresh clone two
-# processes rewrite all modules in half the time of one.
+# Pytest rewrites the assertions of a module the first time it loads it, and stores the result. In a fresh clone each worker
+# would rewrite all modules, which takes as long as a tenth of the tests.
 $(COMPILED): $(STAMP)
 	@$(BIN)/python -m pytest -qq --collect-only tests/mew_agent >/dev/null & \
 	  $(BIN)/python -m pytest -qq --collect-only --ignore tests/mew_agent >/dev/null; wait
@@ -89,7 +89,7 @@ test-lowest: $(STAMP)
 	$(PYTHON) -m venv $(LOWEST)
 	$(BIN)/python -m tests.lowest > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[test]'
-	$(LOWEST)/bin/python -m pytest --workers $(WORKERS)
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The wheel and the source distribution, in dist/; then the wheel's contents, and an install into an empty environment.
 dist: $(STAMP)

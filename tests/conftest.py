@@ -15,9 +15,6 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from tests.support import warm_start
-from tests.support.workers import pytest_addoption, pytest_runtestloop
-
-__all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 # Every program that a test starts would search all installed packages for plugins of pydantic.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
