@@ -8,10 +8,11 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from mew_protocol import kinds
 from mew_protocol.join import join_frame
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -28,7 +29,7 @@ from playwright.async_api import (
 )
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.browser.scripts import FRESH, RESTORE
+from tests.browser.scripts import CONTRAST, FRESH, RESTORE, VIOLATIONS
 from tests.support.waiting import PATIENCE_SECONDS
 
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)
@@ -54,6 +55,12 @@ CHROMIUM_ARGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Two pages of the browser itself, which each start a process; the others are those that Playwright disables.
+    (
+        "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,MediaRouter,OptimizationHints,HttpsUpgrades,"
+        "HttpsFirstBalancedModeAutoEnable,LensOverlay,AimEnabled,NetworkTimeServiceQuerying,PreconnectToSearch,"
+        "DestroyProfileOnBrowserClose,AvoidUnnecessaryBeforeUnloadCheckSync,ThirdPartyStoragePartitioning"
+    ),
     "--js-flags=--no-regexp-optimization",  # other browsers lack it, and the linear time of expressions is measured
 )
 
@@ -164,6 +171,26 @@ class Loaded:
             self.fresh = None
         await page.evaluate("localStorage.clear(), sessionStorage.clear()")  # another gateway may get the same port
         await page.goto("about:blank")
+
+
+AXE = Axe()
+
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]
+"""The rules of accessibility whose outcome depends on colours."""
+
+
+async def inaccessible(page: Page, *, schemes: Sequence[Literal["light", "dark"]] = ("dark", "light")) -> list[Any]:
+    """What breaks a rule of accessibility in some colour schemes, the last of which stays."""
+    problems: list[Any] = []
+    for scheme in schemes:
+        await page.emulate_media(color_scheme=scheme)
+        which = {} if scheme == "light" else {"runOnly": COLOUR_RULES}  # nodes and roles are the same in both
+        if await page.evaluate("window.axe === undefined"):
+            await page.evaluate(AXE.axe_script)
+        found = await page.evaluate(VIOLATIONS, {"resultTypes": ["violations"], **which})
+        problems += [(scheme, *one) for one in found]
+        problems += [(scheme, one) for one in await page.evaluate(CONTRAST)]
+    return problems
 
 
 def chromium_path() -> str | None:

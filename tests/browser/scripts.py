@@ -161,3 +161,9 @@ RESTORE = """(fresh) => {
     restore(document.documentElement, fresh.root);
 }"""
 """Signs out and makes the page as it was when it was loaded; throws where only loading it again does."""
+
+VIOLATIONS = """async (options) => {
+    const { violations } = await axe.run(document, options);
+    return violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]);
+}"""
+"""The rules of accessibility that the page breaks, by axe, with the nodes that do."""
