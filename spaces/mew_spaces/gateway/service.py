@@ -435,7 +435,6 @@ class SpaceService:
         decision = submission.decision
         assert decision is not None
         event, at = decision.event, decision.now.timestamp()
-        draft, encoded = (event.draft, event.data) if isinstance(event, EnvelopeArrives) else (None, None)
         if isinstance(event, ConnectionJoins):
             delivery = self._deliveries.pop(event.connection, None)
             if delivery is not None:
@@ -444,7 +443,7 @@ class SpaceService:
         for effect in decision.receipt.effects:
             if isinstance(effect, Broadcast):
                 envelope = effect.envelope
-                data = encoded if envelope is draft else None
+                data = event.data if isinstance(event, EnvelopeArrives) and envelope is event.draft else None
                 if data is None:
                     data = envelope.encode()
                 sequence = self.log.stage(data, sender=envelope.sender, id=envelope.id, at=at)

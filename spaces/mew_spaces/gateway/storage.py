@@ -247,7 +247,8 @@ class LocalStorage:
 
     def _decide_waiting(self) -> None:
         """Decide waiting events, up to one that depends on an earlier one of the batch."""
-        space, touched = self._host.space, set[object]()
+        space = self._host.space
+        touched: set[object] = set()
         while self._waiting:
             event = self._waiting[0].event
             subjects = None if self._is_immediate else _subjects(event)
