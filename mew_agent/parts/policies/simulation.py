@@ -3,6 +3,7 @@
 Actions do not change later steps: only steps of the log compact or clear. Opens no file, prints nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -80,7 +81,7 @@ class Simulation:
         self.policy, self.state = policy, PolicyState()
         self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
         self._steps = self._calls = self._spent_since_clear = 0
-        self._messages: list[tuple[int, Role | None]] = []
+        self._keep_messages(())
         self._freed: tuple[int, int] | None = None
         self._decided: tuple[policies.CompactAction, int] | None = None
         """The last compaction, and the stalls before it."""
@@ -184,6 +185,7 @@ class Simulation:
     def _message(self, step: Step) -> Decision:
         added = step.tokens
         self._messages.append((added, step.role))
+        self._sums.add(added, step.role)
         if self._now.next_prompt_tokens is not None:
             self._now = self._now._replace(next_prompt_tokens=self._now.next_prompt_tokens + added)
         if self._now.used_tokens is not None:
@@ -213,7 +215,7 @@ class Simulation:
         while size > target and dropped < len(kept) - 1:
             size -= kept[dropped][0]
             dropped += 1
-        self._messages = kept[:place] + kept[dropped:]
+        self._keep_messages(kept[:place] + kept[dropped:])
         self._freed = (before - size, dropped - place)
         has_dropped = dropped > place
         if has_dropped:
@@ -226,7 +228,7 @@ class Simulation:
     def _clear(self, step: Step) -> Decision:
         level = self.state.level
         self.state = policies.after_clear(self.state)
-        self._messages = []
+        self._keep_messages(())
         self._now = self._now._replace(next_prompt_tokens=None)
         self._spent_since_clear = 0
         if not self.policy.counts_messages:
@@ -235,6 +237,11 @@ class Simulation:
         self._set_size(0, "projected")
         self.state = replace(self.state, level=level)
         return self._decide("message_added", step)
+
+    def _keep_messages(self, messages: Iterable[tuple[int, Role | None]]) -> None:
+        self._messages, self._sums = [*messages], MessageSums()
+        for tokens, role in self._messages:
+            self._sums.add(tokens, role)
 
     def _move(self, phase: Phase, tokens: int | None) -> None:
         """Set a projected size, if the policy's level moves in this phase."""
@@ -247,8 +254,5 @@ class Simulation:
     def _decide(self, phase: Phase, step: Step, snapshot: ContextSnapshot | None = None) -> Decision:
         """Let the policy decide about the present figures, or about a snapshot made before they changed."""
         snapshot = self._now if snapshot is None else snapshot
-        sums = MessageSums()
-        for size, role in self._messages if self.policy.suggests else ():
-            sums.add(size, role)
-        suggestions = self.policy.suggestions(sums, lambda size, _: round(size), snapshot.limit_tokens)
+        suggestions = self.policy.suggestions(self._sums, lambda size, _: round(size), snapshot.limit_tokens)
         return policies.decide(self.policy, self.state, snapshot._replace(suggestions=suggestions), phase, step.flags)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from mew_agent.config.policy_choice import presets
 from mew_agent.context.policy import MEW, compacting_early
+from mew_agent.context.policy.definition import MessageSums
+from mew_agent.model.interface import Role
 from mew_agent.parts.policies.log_steps import read_step
 from mew_agent.parts.policies.simulation import Simulation
 from tests.support.accounted import restored_state
@@ -21,6 +23,28 @@ def test_a_line_of_output_has_its_keys_in_order() -> None:
         '{"step": 1, "level": "critical", "basis": "reported", "used_tokens": 190000, "limit_tokens": 200000,'
         ' "actions": [{"type": "inject", "remaining": 4}]}'
     )
+
+
+def test_a_long_log_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[float] = []
+    add = MessageSums.add
+
+    def counting(sums: MessageSums, size: float, role: Role | None) -> None:
+        summed.append(size)
+        add(sums, size, role)
+
+    monkeypatch.setattr(MessageSums, "add", counting)
+    lines("tachikoma", 10**9, *[user(9)] * 100)
+    assert len(summed) == 100
+
+
+@pytest.mark.parametrize(("forgetting", "kept"), [({"compact_to_tokens": 63}, 7), (CLEAR, 0)])
+def test_suggestions_are_about_the_messages_that_are_left(forgetting: Line, kept: int) -> None:
+    after = lines("tachikoma", 10**6, *[user(9)] * 20, forgetting, *[user(9)] * 20)[21:]
+    alone = lines("tachikoma", 10**6, *[user(9)] * (kept + 20))[kept:]
+    suggested = [one["actions"] for one in after]
+    assert suggested == [one["actions"] for one in alone]
+    assert [len(one) for one in suggested].index(1) == 10 - kept
 
 
 def test_unknown_figures_are_left_out() -> None:
