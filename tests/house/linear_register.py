@@ -357,7 +357,6 @@ EXCUSED: Final[Mapping[str, str]] = {
 """Functions and imports that are not measured, and why."""
 
 SEARCHED: Final[Mapping[str, str]] = {
-    "mew_agent.agent.headroom.HeadroomCheck.show_held": "replaces in a word of ours",
     "mew_agent.cli.app.options.typer_command": _OPERATOR,
     "mew_agent.cli.programs.start_gateway._refuse_shared_folders": _OPERATOR,
     "mew_agent.compaction.traces._Stated._find": _PART,
