@@ -327,7 +327,7 @@
     "pieces of one event": async (count) => {
       const parser = new (await load("events.js")).EventParser();
       parser.feed("data: ");
-      for (let index = 0; index < 20 * count; index += 1) parser.feed("a".repeat(1_400));
+      for (let index = 0; index < 20 * count; index += 1) parser.feed("a".repeat(350));
       parser.feed("\n\n");
     },
     "pieces of an answer": (count) => streamed(count, "token"),
