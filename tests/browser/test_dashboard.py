@@ -666,6 +666,9 @@ async def test_the_token_leaves_the_url_and_survives_a_reload(
     await page.reload()
     await page.get_by_text("live", exact=True).wait_for()
     await page.get_by_role("button", name="Sign out").click()
+    left = await page.evaluate("document.body.textContent")
+    assert [one for one in ("coder", "98,412", "picture", "Review room") if one in left] == []
+    assert await page.locator("#me-name").text_content() == ""
     await page.reload()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert not [address for address in tab.addresses if gateway.token_of("ada") in address.partition("#")[0]]

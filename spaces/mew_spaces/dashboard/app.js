@@ -72,6 +72,7 @@ class SpaceView {
     this._events.abort();
     for (const part of [this._list, this._earlier, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
     byId("detail").replaceChildren();
+    for (const id of ["me-name", "glance", "shown-count", "only-name"]) setText(byId(id), ""); // hidden, but readable
   }
 
   _buildPanes() {
