@@ -281,7 +281,8 @@ class AgentRuntime(Hooks):
         """The turn that runs now."""
         self.was_joined = False
         self._is_freeing = False
-        me.use_hooks(self, self.receipts.source)
+        me.control.receipts = self.receipts.source
+        me.use_hooks(self)
 
     # -- lifetime ----------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger, PendingRequest, SpaceSession, timestamp
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
-from mew_agent.participant.receipts import ReceiptSource, SentChat, SentReceipts
+from mew_agent.participant.receipts import SentChat, SentReceipts
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -374,11 +374,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         finally:
             await self.hooks.after_leave()
 
-    def use_hooks(self, hooks: Hooks, receipts: ReceiptSource) -> None:
-        """Let another object receive our lifecycle hooks and all envelopes, and keep the receipts; call it before
-        joining.
-        """
-        self.control.receipts = receipts
+    def use_hooks(self, hooks: Hooks) -> None:
+        """Let another object follow our lifetime and all envelopes; call it before joining."""
         self.hooks = self.dispatcher.hooks = self.control.hooks = hooks
 
     async def take_part(self) -> None:

@@ -50,7 +50,8 @@ class Meter:
         self._on_call = on_call
         self._line = MainLine()
         self.receipts = RelayedReceipts(me.id)
-        me.use_hooks(_ChatHooks(me, self.receipts), ReceiptSource(me.messenger, self.receipts))
+        me.control.receipts = ReceiptSource(me.messenger, self.receipts)
+        me.use_hooks(_ChatHooks(me, self.receipts))
         self._changed = anyio.Event()
         me.external_context.refuses_with = NOT_OWNER
         me.external_context.window = window

@@ -81,7 +81,7 @@ async def test_agents_with_one_environment_share_a_process(house: House, tmp_pat
         found = processes(house)
         assert found["ada"] == found["bob"]
         assert len(set(found.values())) == 3
-        await house.until(lambda: ("inner", "started") in house.reported)
+        await house.until(lambda: {(name, "started") for name in found} <= set(house.reported))
         logs = {name: log_path(house.supervisor.log_folder, name).read_text() for name in found}
     assert logs["ada"] == "ada has a and None\n"
     assert logs["red"] == "red has r and red\n"
