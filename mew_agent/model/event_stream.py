@@ -6,8 +6,8 @@ value, because servers label each as the other. Does not interpret events.
 No library reads all answers. Of 82 recorded shapes of streams, `httpx2.EventSource` loses text, figures or errors of 7:
 those without a last line end, with one line end between events, with a byte order mark, or with errors on lines of
 their own. The stream of the openai package loses 9 of the 58 shapes of chat completions: also figures after the end
-mark. `tests/mew_agent/model/test_event_stream.py` names them. Besides, a relay gets the bytes from elsewhere, and
-libraries fetch them themselves.
+mark. `tests/mew_agent/model/test_event_stream.py` names them. Also, these libraries fetch the bytes
+themselves, and a relay receives them from elsewhere.
 """
 
 import json

@@ -18,7 +18,6 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import (
-    ALL_REJECTED,
     CallSubject,
     approval_of,
     arguments_of,
@@ -259,7 +258,7 @@ class OpenProposals:
                 continue
             if how == "rejected" and by not in (self.me, proposal.sender) and proposal.peers != (proposal.sender,):
                 yield ProposalRejected(proposal, by, reason)
-            elif by == GATEWAY and reason == ALL_REJECTED:
+            elif by == GATEWAY and envelope.body.get("cause") == "all_rejected":
                 yield ProposalClosed(self._by_id.pop(name), "rejected", by, reason)
             elif by == GATEWAY:
                 yield ProposalClosed(self._by_id.pop(name), "left", proposal.sender)

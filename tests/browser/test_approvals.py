@@ -238,6 +238,20 @@ async def test_a_press_is_no_less_a_click_when_news_arrives_before_its_release(
         await expect(page.locator(PLACES[1])).to_have_count(2)
 
 
+async def test_typing_is_no_press(sign_in_page: Page) -> None:
+    await sign_in_page.get_by_label("Space", exact=True).focus()
+    await sign_in_page.keyboard.down("x")
+    is_pressed = 'import("/dashboard/dom.js").then((dom) => dom.isPressed())'
+    assert await sign_in_page.evaluate(is_pressed) is False
+    await sign_in_page.keyboard.up("x")
+    await sign_in_page.get_by_role("button", name="Sign in").focus()
+    await sign_in_page.keyboard.down("Shift")
+    assert await sign_in_page.evaluate(is_pressed) is True
+    await sign_in_page.keyboard.up("Shift")
+    await sign_in_page.get_by_role("heading", name="Sign in").click()
+    assert await sign_in_page.evaluate(is_pressed) is False
+
+
 NOT_YET_OFFERED = """async () => {
     const { Conversation } = await import("/dashboard/conversation.js");
     const { ConversationView } = await import("/dashboard/conversation_view.js");

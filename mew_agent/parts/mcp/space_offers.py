@@ -269,7 +269,7 @@ class SpaceOffers:
         return me
 
     async def _read(self, read: Callable[[GatewayApi], T]) -> T:
-        """Read from the space's gateway, which is found anew each time. Raises the errors of `find_gateway`."""
+        """Find the space's gateway, and read from it. Raises the errors of `find_gateway`."""
         outcome: Future[T] = Future()
         outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
 

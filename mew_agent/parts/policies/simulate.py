@@ -129,7 +129,7 @@ def _row(outcome: StepOutcome, width: int) -> str:
 
 
 def _beside(figures: str, actions: str, width: int) -> str:
-    """Return the actions beside the figures, or below them if the line is too long."""
+    """Return figures and actions in one line; in two lines if it is too long."""
     row = f"{figures}  {actions}".rstrip()
     return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
 

@@ -6,7 +6,7 @@ answers.
 
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -108,14 +108,15 @@ class UndecidedProposals(Payload):
     proposals: tuple[UndecidedProposal, ...] = ()
 
 
-PROPOSER_LEFT: Final = "its proposer left"
-ALL_REJECTED: Final = "all who may approve it have rejected it"
+WithdrawalCause = Literal["proposer_left", "all_rejected"]
+"""Why the gateway withdraws a proposal."""
 
 
 class Withdraw(Payload, kind=kinds.MCP_WITHDRAW):
-    """The proposer withdraws its proposal, or the gateway does, with the reason `PROPOSER_LEFT` or `ALL_REJECTED`."""
+    """The proposer withdraws its proposal, or the gateway does, with a `cause`."""
 
     reason: str
+    cause: WithdrawalCause | None = None
 
 
 class Reject(Payload, kind=kinds.MCP_REJECT):

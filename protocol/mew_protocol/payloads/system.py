@@ -72,7 +72,7 @@ class DeliveryStart(Payload):
 class SpaceFacts(Payload):
     """Texts for agents: standing instructions, and the purpose of each described participant.
 
-    `would_fit` says what agents do with chats that do not fit (default: `warn`).
+    `would_fit` is how agents treat chats that do not fit (default: `warn`).
     """
 
     instructions: str | None = None

@@ -13,7 +13,6 @@ from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
-from mew_protocol.payloads.mcp import PROPOSER_LEFT
 from mew_protocol.payloads.participant import Resume
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
@@ -241,7 +240,7 @@ class ConnectionRules:
         closed = self._membership.proposals.close_of(participant)
         changes, effects = self._streams.end_streams_of(participant, now=now)
         if closed:
-            withdrawal = self._messages.withdraw(tuple(one.key for one in closed), PROPOSER_LEFT, now=now)
+            withdrawal = self._messages.withdraw(tuple(one.key for one in closed), "proposer_left", now=now)
             effects = (Broadcast(withdrawal), *effects)
         return (*closed, *changes), effects
 

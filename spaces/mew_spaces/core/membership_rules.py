@@ -17,7 +17,7 @@ from mew_protocol.ids import ParticipantId, invited_id_problem
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Ended, EndedRights, Grant, Revoke
-from mew_protocol.payloads.mcp import ALL_REJECTED, digest_of
+from mew_protocol.payloads.mcp import digest_of
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
@@ -329,7 +329,7 @@ class MembershipRules:
                 return refuse(errors.ALREADY_DECIDED, text)
         changes = self._proposals.decide(decision)
         if decision.kind == kinds.MCP_REJECT and (closed := self._proposals.closed_by_others(decision.sender, changes)):
-            withdrawal = Broadcast(self._messages.withdraw(closed, ALL_REJECTED, now=now))
+            withdrawal = Broadcast(self._messages.withdraw(closed, "all_rejected", now=now))
             return Receipt((*state_changed(changes), Broadcast(decision), withdrawal), accepted=decision)
         return self._changed(decision, changes)
 

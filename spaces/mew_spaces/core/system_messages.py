@@ -9,11 +9,16 @@ from typing import Any
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
-from mew_protocol.payloads.mcp import Withdraw
+from mew_protocol.payloads.mcp import Withdraw, WithdrawalCause
 from mew_protocol.payloads.system import ErrorPayload
 from pydantic import BaseModel
 
 NewId = Callable[[], str]
+
+_REASONS: Mapping[WithdrawalCause, str] = {
+    "proposer_left": "its proposer left",
+    "all_rejected": "all who may approve it have rejected it",
+}
 
 
 class DerivedIds:
@@ -77,9 +82,10 @@ class SystemMessages:
             correlation_id=correlation_id,
         )
 
-    def withdraw(self, proposals: tuple[str, ...], reason: str, *, now: datetime) -> Envelope:
-        """Return the withdrawal of proposals that are closed."""
-        return self.compose(kinds.MCP_WITHDRAW, Withdraw(reason=reason), now=now, correlation_id=proposals)
+    def withdraw(self, proposals: tuple[str, ...], cause: WithdrawalCause, *, now: datetime) -> Envelope:
+        """Return the withdrawal of closed proposals."""
+        payload = Withdraw(reason=_REASONS[cause], cause=cause)
+        return self.compose(kinds.MCP_WITHDRAW, payload, now=now, correlation_id=proposals)
 
     def compose_error(
         self,

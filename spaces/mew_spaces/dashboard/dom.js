@@ -54,7 +54,7 @@ export const isPressed = () => performance.now() - pressedMs < LONGEST_PRESS_MS;
 
 function press({ target }) {
   clearTimeout(releasing);
-  if (target.closest?.("a, button, label, summary")) pressedMs = performance.now();
+  if (target.closest?.("a, button, summary")) pressedMs = performance.now();
 }
 
 function release() {

@@ -60,6 +60,8 @@ def _open(config: SpaceConfig, state: Path, number: int, *, is_shared: bool) -> 
     except Unreadable as error:
         away = f"move it and all files away whose names begin with '{path.name}', then"
         kept = "begin with what other gateways share" if is_shared else "repeat the invitations and removals"
+        if number > 1:
+            kept = "begin without it; a gateway that then starts alone does not know the removals in it"
         raise SpacesError(f"{path}: cannot be read: {error}; {away} restore a backup or {kept}") from None
     except (OSError, NotStored) as error:
         raise SpacesError(f"{path}: cannot be opened: {error}; make its folder writable") from None

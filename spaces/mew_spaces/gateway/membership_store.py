@@ -141,19 +141,20 @@ class MembershipStore:
         """
         for change in changes:
             key = _key(change)
-            if self._is_shared and not (change.table == "removed" and change.value):
-                if key in self._log.state() and change.table != "removed":
-                    self._log.put(key, None)
-            elif change.table in _MEMBER_TABLES or self._log.durability != "memory":
-                self._log.put(key, None if change.value is None else change.encode())
+            if not self._is_shared:
+                if change.table in _MEMBER_TABLES or self._log.durability != "memory":
+                    self._log.put(key, None if change.value is None else change.encode())
+            elif change.table == "removed":
+                if change.value:  # an invitation that is not stored lifts no removal
+                    self._log.put(key, change.encode())
+            elif key in self._log.state():
+                self._log.put(key, None)
             if isinstance(change.value, Stream) and self._log.durability != "memory":
                 opened = max(self.state.streams_opened, change.value.number)
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
 
     def mirror(self, state: SpaceState) -> None:
-        """Adopt a shared `state`: keep all removals of this folder, add the shared ones, and keep all other equal
-        entries.
-        """
+        """Follow a shared state. The folder keeps its removals, gets those of the state, and keeps equal entries."""
         self.state = state
         shared = {_key(change): change for change in state.changes()}
         for key, value in self._log.state().items():

@@ -200,7 +200,8 @@ def test_the_gateway_closes_a_proposal_that_all_have_rejected() -> None:
     (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)
     reason = "all who may approve it have rejected it"
-    ended = envelope("mcp/withdraw", {"reason": reason}, sender="system:gateway", correlation_id=("p",))
+    payload = {"reason": reason, "cause": "all_rejected"}
+    ended = envelope("mcp/withdraw", payload, sender="system:gateway", correlation_id=("p",))
     assert told(ended, emitter=emitter) == [ProposalClosed(made, "rejected", "system:gateway", reason)]
     assert not made.is_open
 
@@ -255,7 +256,8 @@ def test_a_proposal_stays_open_when_its_proposer_leaves_until_the_gateway_withdr
     bob = Peer("bob")
     assert list(emitter.events_in(PRESENCE, PeerChanges(left=(bob,)))) == [PeerLeft(bob)]
     assert made.is_open
-    ended = envelope("mcp/withdraw", {"reason": "its proposer left"}, sender="system:gateway", correlation_id=("p",))
+    payload = {"reason": "its proposer left", "cause": "proposer_left"}
+    ended = envelope("mcp/withdraw", payload, sender="system:gateway", correlation_id=("p",))
     assert told(ended, emitter=emitter) == [ProposalClosed(made, "left", "bob")]
     assert not made.is_open
 

@@ -220,7 +220,7 @@ def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver)
         "mcp/withdraw",
         "system:gateway",
         ("p",),
-        {"reason": "all who may approve it have rejected it"},
+        {"reason": "all who may approve it have rejected it", "cause": "all_rejected"},
     )
     assert [one.kind for one in driver.history].count("mcp/withdraw") == 1
     late = driver.send_envelope(numbers[last], last, "mcp/request", CALL, correlation_id=["p"], to=["files"]).refused
@@ -249,7 +249,7 @@ def test_the_gateway_withdraws_the_proposals_of_a_participant_that_is_gone(drive
     assert listed(driver) == []
     withdrawn = [one for one in driver.history if one.kind == "mcp/withdraw"]
     assert [(one.sender, one.correlation_id, one.body) for one in withdrawn] == [
-        ("system:gateway", ("p", "q"), {"reason": "its proposer left"})
+        ("system:gateway", ("p", "q"), {"reason": "its proposer left", "cause": "proposer_left"})
     ]
 
 
