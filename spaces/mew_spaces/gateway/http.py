@@ -272,6 +272,7 @@ class HttpApi:
         space, sender = call.space, call.sender
         assert sender is not None
         draft = await self._read_envelope(call, sender)
+        self._check_token_again(call)
         receipt = await space.post(sender, draft)
         if receipt.refused is not None:
             more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
@@ -438,6 +439,7 @@ class HttpApi:
             new = programs.NewProgram.model_validate_json(await _read_body(call))
         except ValidationError as problem:
             raise ApiError(400, errors.INVALID_REQUEST, first_problem(problem)) from None
+        self._check_token_again(call)
         name = new.participant
         addition = Draft(kind=kinds.PROGRAM_ADD, to=(name,), payload=new.model_dump(exclude_none=True))
         invitation = Draft(kind=kinds.SPACE_INVITE, payload={"participant_id": name})
@@ -507,6 +509,11 @@ class HttpApi:
         if not self._registry.failed_tokens.try_spend(address):
             return ApiError(429, errors.RATE_LIMITED, "too many requests with invalid tokens; try again later")
         return ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
+
+    def _check_token_again(self, call: Call) -> None:
+        """Refuse a request if its token was revoked while its body arrived. Raises `ApiError`."""
+        if call.space.tokens.identify(bearer_of(call.request.headers)) != call.sender:
+            raise self._invalid_token(_address_of(call.request), "a token that is still valid")
 
     def _authenticate(self, request: Request, *, is_owner: bool) -> tuple[SpaceService, ParticipantId | None]:
         """Return the selected space and the token's participant (None: an observer).

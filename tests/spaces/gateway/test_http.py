@@ -9,9 +9,10 @@ import anyio
 import httpx2
 import pytest
 from anyio import to_thread
+from mew_spaces.gateway import http as http_api
 from mew_spaces.gateway.dashboard_files import DASHBOARD
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.http import LARGE_ANSWERS
+from mew_spaces.gateway.http import LARGE_ANSWERS, Call
 from mew_spaces.gateway.server_sent_events import PAGE_BYTES
 
 from tests.support.gateway_client import joined
@@ -285,6 +286,46 @@ async def test_a_removed_participant_can_neither_send_nor_receive(
             assert "space/kick" not in [line async for line in events.aiter_lines()]
     chat = {"kind": "chat", "payload": {"text": "x"}}
     assert problem(await http.post("/participants/bob/messages", headers=token, json=chat)) == (403, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "end"),
+    [
+        ("/participants/bob/messages", b'{"kind": "chat", ', b'"payload": {"text": "from before the removal"}}'),
+        ("/spaces/demo/programs", b'{"participant": ', b'"eve"}'),
+    ],
+)
+async def test_a_token_that_was_revoked_while_the_body_arrived_does_nothing(
+    gateway: RunningGateway,
+    http: httpx2.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    start: bytes,
+    end: bytes,
+) -> None:
+    reads, read_body = anyio.Event(), http_api._read_body
+    old, ada = bearer(gateway, "bob"), bearer(gateway, "ada")
+
+    async def noted(call: Call) -> bytes:
+        reads.set()
+        return await read_body(call)
+
+    monkeypatch.setattr(http_api, "_read_body", noted)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield start
+        await reads.wait()  # the token is checked
+        monkeypatch.undo()
+        invitation = {"participant_id": "bob", "initial_capabilities": [{"kind": "chat"}]}
+        for kind, payload in (("space/kick", {"participant_id": "bob"}), ("space/invite", invitation)):
+            change = {"kind": kind, "payload": payload}
+            assert (await http.post("/participants/ada/messages", headers=ada, json=change)).is_success
+        yield end
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        answer = await http.post(path, headers=old, content=body())
+    assert problem(answer) == (403, "unauthorized")
+    assert not any(b"from before" in one.data for one in gateway.service.log.last(10))
 
 
 async def test_messages_can_be_polled_from_a_position(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
