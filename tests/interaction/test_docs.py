@@ -34,7 +34,9 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.http import OPERATIONS
 
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
+from mew_agent.errors import NoAnswer
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
+from tests.acp_agents.__main__ import AGENTS
 from tests.interaction.test_failures import TABLE
 from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.ports import unused_ports
@@ -465,3 +467,16 @@ def test_the_reference_names_every_code_kind_key_and_route() -> None:
     named = set(re.findall(r"`((?:GET|POST) /[^?`]*)", http))
     unnamed = {re.sub(r"{\w+}", "{}", route) for route in offered}
     assert unnamed == {re.sub(r"{\w+}", "{}", route) for route in named} - {"GET /dashboard"}
+
+
+def test_the_meter_page_names_the_tested_version_of_each_agent() -> None:
+    page = (DOCS / "how-to" / "meter.md").read_text(encoding="utf-8")
+    rows = {name.lower(): version for name, version in re.findall(r"^\| (\w+) (\d+\.\d+\.\d+)", page, re.MULTILINE)}
+    assert rows == {name: one.package.rpartition("@")[2] for name, one in AGENTS.items()}
+
+
+def test_the_page_on_chat_clients_names_every_code_of_a_missing_answer() -> None:
+    page = (DOCS / "how-to" / "chat-clients.md").read_text(encoding="utf-8")
+    codes = re.findall(r"`(\w+)`", NoAnswer.__doc__ or "")[1:]
+    assert len(codes) > 5
+    assert [code for code in codes if f"`{code}`" not in page] == []
