@@ -13,6 +13,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
+from mew_protocol.payloads.mcp import WithdrawalCause
 from mew_protocol.payloads.participant import Resume
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
@@ -221,7 +222,21 @@ class ConnectionRules:
             effects.append(self._left(participant, now=now))
         removed, ended = self._membership.remove(participant)
         changes, closing = self._close_all_of(participant, now=now)
-        return (*removed, *changes), (*effects, *closing), ended
+        rejected, withdrawn = self.close_rejected(removed, now=now)
+        return (*removed, *rejected, *changes), (*effects, *withdrawn, *closing), ended
+
+    def close_rejected(self, changes: Changes, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
+        """Close proposals that all who may fulfil them have rejected. Returns the changes and the announcement.
+
+        `changes` are changes of rights that are not applied yet.
+        """
+        after = self._membership.after(changes).proposals if changes else self._membership.proposals
+        closed = self._membership.proposals.close_rejected(after)
+        return closed, self._withdraw(closed, "all_rejected", now=now)
+
+    def _withdraw(self, closed: Changes, cause: WithdrawalCause, *, now: datetime) -> tuple[Effect, ...]:
+        names = tuple(one.key for one in closed)
+        return (Broadcast(self._messages.withdraw(names, cause, now=now)),) if names else ()
 
     def removed(self, participant: ParticipantId, batch: int) -> None:
         """Forget a removed participant and its tokens."""
@@ -239,10 +254,7 @@ class ConnectionRules:
         """Return the changes and announcements that close a participant's proposals and streams."""
         closed = self._membership.proposals.close_of(participant)
         changes, effects = self._streams.end_streams_of(participant, now=now)
-        if closed:
-            withdrawal = self._messages.withdraw(tuple(one.key for one in closed), "proposer_left", now=now)
-            effects = (Broadcast(withdrawal), *effects)
-        return (*closed, *changes), effects
+        return (*closed, *changes), (*self._withdraw(closed, "proposer_left", now=now), *effects)
 
     # Time
 
@@ -263,6 +275,10 @@ class ConnectionRules:
             changes, closing = self._close_all_of(participant, now=now)
             changed += self._change(changes)
             effects += closing
+        if gone:
+            changes, withdrawn = self.close_rejected((), now=now)
+            changed += self._change(changes)
+            effects += withdrawn
         return (*changed, *effects, *self._request_statuses(now))
 
     @property

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 ConnectionId = NewType("ConnectionId", int)
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Changes with the form of the events, and with whatever the core makes of them."""
 
 SEED_BYTES = 16

@@ -134,9 +134,11 @@ class MembershipRules:
         others = tuple(one for one in ended if one.participant != recipient)
         note = AuditNote(envelope, recipient, payload.reason, revoked, payload.grant_id)
         effects, listed = self._end_others(envelope, others, payload.reason, now)
+        closed, withdrawn = self._connections.close_rejected(changes, now=now)
         welcomes = self._welcomes((recipient,)) if revoked else ()
         answer = {"revoked": list(revoked), **listed}
-        return accept(envelope, *state_changed(changes), note, *welcomes, *effects, answer=answer)
+        changed = state_changed((*changes, *closed))
+        return accept(envelope, *changed, note, *welcomes, *effects, *withdrawn, answer=answer)
 
     def _welcomes(self, participants: Iterable[str]) -> tuple[Effect, ...]:
         """Send participants their new permissions, before the others are notified."""

@@ -169,22 +169,19 @@ class Proposals:
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
                 case _:
-                    rejected = {decision.sender, one.proposer, *one.rejected_by}
-                    return one.proposer == decision.sender or rejected.issuperset(*self.may_fulfil((one,)))
+                    return one.proposer == decision.sender or _is_rejected(one, *self.may_fulfil((one,)))
 
         changes: list[Change] = []
         for name in dict.fromkeys(decision.correlation_ids):
-            one = self._state.proposals.get(name)
+            one = known = self._state.proposals.get(name)
             if one is None or name not in self._undecided:
                 continue
-            is_reject = decision.kind == kinds.MCP_REJECT
-            if is_reject and decision.sender in one.rejected_by:
-                continue
+            if decision.kind == kinds.MCP_REJECT and decision.sender not in one.rejected_by:
+                one = one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
             if is_decided(one):
                 changes.append(self._closed(name, decision.sender))
-            elif is_reject:
-                rejected = one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
-                changes.append(Change("proposals", name, rejected))
+            elif one is not known:
+                changes.append(Change("proposals", name, one))
         return tuple(changes)
 
     def may_fulfil(self, proposals: Iterable[KnownProposal]) -> Iterator[tuple[str, ...]]:
@@ -216,6 +213,19 @@ class Proposals:
         """Return the ids of the proposals that changes close and `sender` did not make."""
         values = ((one.key, one.value) for one in changes if isinstance(one.value, KnownProposal))
         return tuple(name for name, value in values if value.envelope is None and value.proposer != sender)
+
+    def close_rejected(self, after: "Proposals") -> Changes:
+        """Close the proposals that all who may fulfil them have rejected.
+
+        `after` has the participants and the rights that count. Leaves out proposals of others, who were removed.
+        """
+        rejected = {name: one for name, one in self.undecided.items() if one.rejected_by}
+        if not rejected:
+            return ()
+        present = after._membership.names
+        rejected = {name: one for name, one in rejected.items() if one.proposer in present}
+        found = zip(rejected.items(), after.may_fulfil(rejected.values()), strict=True)
+        return tuple(self._closed(name, one.rejected_by[-1]) for (name, one), who in found if _is_rejected(one, who))
 
     def close_of(self, proposer: str) -> Changes:
         """Close a departed participant's undecided proposals."""
@@ -286,6 +296,11 @@ class Proposals:
             text = f"what was shown to you, or what you ask for, is not the proposal '{name}'; list the proposals again"
             return errors.PROPOSAL_DIFFERS, text
         return None
+
+
+def _is_rejected(proposal: KnownProposal, may_fulfil: Iterable[str]) -> bool:
+    """Return whether all who may fulfil a proposal have rejected it."""
+    return {proposal.proposer, *proposal.rejected_by}.issuperset(may_fulfil)
 
 
 def _shared_chars(one: str, other: str) -> int:

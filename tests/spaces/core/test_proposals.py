@@ -228,6 +228,68 @@ def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver)
     assert late.error == "already_decided"
 
 
+@pytest.mark.parametrize("how", ["removed", "revoked", "absent"])
+def test_a_proposal_closes_when_the_others_who_might_fulfil_it_lose_the_right(driver: SpaceDriver, how: str) -> None:
+    right = {"kind": "mcp/request", "to": ["files"]}
+    grant = {"recipient": "eve", "capabilities": [right]}
+    driver.join(5, "eve")
+    assert driver.send_envelope(1, "ada", "capability/grant", grant).accepted
+    propose(driver)
+    for number, name in ((1, "ada"), (4, "helper")):
+        driver.send_envelope(number, name, "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
+    assert listed(driver) == ["p"]
+    match how:
+        case "removed":
+            assert driver.send_envelope(1, "ada", "space/kick", {"participant_id": "eve"}).accepted
+        case "revoked":
+            assert driver.send_envelope(1, "ada", "capability/revoke", grant).accepted
+        case _:
+            driver.leave(5, "eve")
+            driver.wait(5)
+    assert listed(driver) == []
+    (withdrawal,) = [one for one in driver.history if one.kind == "mcp/withdraw"]
+    assert (withdrawal.sender, withdrawal.correlation_id) == ("system:gateway", ("p",))
+    assert withdrawal.body["cause"] == "all_rejected"
+
+
+def test_a_removal_withdraws_only_proposals_that_all_others_have_rejected(driver: SpaceDriver) -> None:
+    for name in ("p", "q", "r"):
+        propose(driver, name)
+    assert driver.send_envelope(4, "helper", "mcp/proposal", CALL, id="own", to=["files"]).refused
+    driver.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["q"], to=["coder"])
+    driver.send_envelope(4, "helper", "mcp/reject", {"reason": "no"}, correlation_id=["r"], to=["coder"])
+    assert driver.send_envelope(1, "ada", "space/kick", {"participant_id": "helper"}).accepted
+    assert listed(driver) == ["p", "r"]
+
+
+def test_a_removal_withdraws_each_proposal_once(driver: SpaceDriver) -> None:
+    right = [{"kind": "mcp/request", "to": ["files"]}, {"kind": "capability/grant"}]
+    driver.join(5, "eve")
+    driver.join(6, "files")
+    assert driver.send_envelope(1, "ada", "capability/grant", {"recipient": "eve", "capabilities": right}).accepted
+    passed_on = {"recipient": "files", "capabilities": right[:1]}
+    assert driver.send_envelope(5, "eve", "capability/grant", passed_on).accepted
+    assert driver.send_envelope(5, "eve", "mcp/proposal", CALL, id="p", to=["files"]).accepted
+    for number, name in ((1, "ada"), (4, "helper")):
+        driver.send_envelope(number, name, "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["eve"])
+    assert listed(driver) == ["p"]
+    assert driver.send_envelope(1, "ada", "space/kick", {"participant_id": "eve"}).accepted
+    assert listed(driver) == []
+    (withdrawal,) = [one for one in driver.history if one.kind == "mcp/withdraw"]
+    assert withdrawal.body["cause"] == "proposer_left"
+
+
+def test_a_second_rejection_closes_a_proposal_that_nobody_else_may_fulfil_any_more(driver: SpaceDriver) -> None:
+    propose(driver)
+    driver.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
+    again = SpaceDriver(parse_space(SPACE.replace("{kind: mcp/request, to: [files]}, ", "")), driver.stored)
+    for number, name in ((1, "ada"), (2, "coder")):
+        again.join(number, name)
+    assert listed(again) == ["p"]
+    again.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
+    assert listed(again) == []
+
+
 def test_the_gateway_withdraws_no_proposal_that_its_proposer_rejects(driver: SpaceDriver) -> None:
     assert driver.send_envelope(1, "ada", "mcp/proposal", CALL, id="p", to=["files"]).accepted
     assert driver.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["p"]).accepted
