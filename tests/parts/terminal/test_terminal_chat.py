@@ -249,7 +249,7 @@ def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TypedChat) -> None
             received(
                 "participant/compact-done", {"status": "skipped", "skipped": True, "reason": "no_history"}, to=["ada"]
             ),
-            "* coder: skipped, nothing to compact yet",
+            "* coder: skipped, nothing to compact yet; the newest turns stay",
         ),
         (received("stream/open", {"stream_id": "s"}), None),
     ],
@@ -282,7 +282,7 @@ def test_skipped_compaction_is_not_shown_as_compacted(talk: TypedChat) -> None:
     done = {"status": "skipped", "skipped": True, "reason": "no_history"}
     skipped = received("participant/compact-done", done, to=["ada"])
     ended = received("participant/status", {"messages_in_context": 2, "status": "compacted"})
-    assert talk.receive(skipped) == "* coder: skipped, nothing to compact yet"
+    assert talk.receive(skipped) == "* coder: skipped, nothing to compact yet; the newest turns stay"
     assert talk.receive(ended) is None
     assert talk.receive(ended) == "* coder: compacted"
 

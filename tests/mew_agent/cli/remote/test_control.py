@@ -133,7 +133,11 @@ async def test_skipped_compaction_prints_the_reason_and_exits_with_3(gateway: Ru
 
 @pytest.mark.parametrize(
     ("reason", "said"),
-    [("no_history", "nothing to compact yet"), ("my_model_is_gone", "my model is gone"), (None, "no reason given")],
+    [
+        ("no_history", "nothing to compact yet; the newest turns stay"),
+        ("my_model_is_gone", "my model is gone"),
+        (None, "no reason given"),
+    ],
 )
 async def test_reasons_for_skipping_are_shown_in_words(gateway: RunningGateway, reason: str | None, said: str) -> None:
     async def skip(client: Client, request: Message) -> None:
