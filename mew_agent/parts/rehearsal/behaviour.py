@@ -117,7 +117,8 @@ def _answer(messages: Sequence[Message], question: str, limit_tokens: int) -> st
     if found:
         return _quoted([("From what I was given:", found)], limit_tokens)
     start = "".join(encode(question)[:30]).strip()
-    return f'Noted: "{start}". I have nothing else about it in what I was given.'
+    end = "" if start.endswith((".", "!", "?")) else "."
+    return f'Noted: "{start}"{end} I have nothing else about it in what I was given.'
 
 
 def _earlier_sentences(messages: Sequence[Message], question: str) -> list[str]:

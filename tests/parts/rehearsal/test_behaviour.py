@@ -42,7 +42,8 @@ def test_a_document_is_answered_with_its_topic() -> None:
 
 
 def test_an_unknown_topic_is_admitted() -> None:
-    assert reply_text(user("Zebras?")) == 'Noted: "Zebras?". I have nothing else about it in what I was given.'
+    assert reply_text(user("Zebras?")) == 'Noted: "Zebras?" I have nothing else about it in what I was given.'
+    assert reply_text(user("Zebras")) == 'Noted: "Zebras". I have nothing else about it in what I was given.'
 
 
 @pytest.mark.parametrize("question", ["Who are you?", "which model are you", "What language model is this?"])
