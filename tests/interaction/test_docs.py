@@ -29,6 +29,7 @@ from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.all_kinds import PAYLOADS
 from mew_protocol.payloads.participant import Status
+from mew_protocol.status_word import WORDS
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.http import OPERATIONS
@@ -480,3 +481,9 @@ def test_the_page_on_chat_clients_names_every_code_of_a_missing_answer() -> None
     codes = re.findall(r"`(\w+)`", NoAnswer.__doc__ or "")[1:]
     assert len(codes) > 5
     assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_the_page_on_errors_names_every_status() -> None:
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+)", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
+    assert set(WORDS) - named == set()
