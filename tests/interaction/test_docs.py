@@ -487,3 +487,9 @@ def test_the_page_on_errors_names_every_status() -> None:
     page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_]+)", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
     assert set(WORDS) - named == set()
+
+
+def test_the_page_on_http_names_the_status_of_every_declared_error() -> None:
+    page = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+    named = set(map(int, re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)))
+    assert {status for one in OPERATIONS for status in one.errors} - named == set()
