@@ -243,7 +243,9 @@ class Rejected(PeerError):
 
 @dataclass(eq=False, repr=False)
 class AnswerLost(PeerError):
-    """The connection was lost before the gateway confirmed a request; it may have arrived."""
+    """The connection was lost before the gateway confirmed a request, which may have arrived, or for so long that the
+    gateway withdrew a proposal.
+    """
 
     peer: str
     kind: str

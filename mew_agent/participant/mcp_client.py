@@ -20,6 +20,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
+from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, repeats
 
 from mew_agent import tracing
@@ -81,6 +82,7 @@ class PendingProposal(PendingRequest):
         self.decision: Envelope | None = None
         """The request that fulfils it, or the rejection."""
         self._fulfillers = fulfillers
+        self._is_withdrawn = False
 
     def may_be_decided_by(self, participant: str) -> bool:
         """Return whether the proposer accepts this participant's decision."""
@@ -102,7 +104,7 @@ class PendingProposal(PendingRequest):
 
         We give up at the first rejection, although others could still fulfil it.
         """
-        return not self.is_fulfilled and self.reply is None
+        return not self.is_fulfilled and self.reply is None and not self._is_withdrawn
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. Also follows the id of the fulfilling request, because the answer may refer to
@@ -117,7 +119,19 @@ class PendingProposal(PendingRequest):
             self.decision = envelope
             self.complete(failure=Rejected(self.peer, method, envelope.sender, reason))
             return None
+        self._follow_withdrawal(envelope)
         return super().receive(envelope)
+
+    def _follow_withdrawal(self, envelope: Envelope) -> None:
+        """Fail a proposal that the gateway withdraws: all rejected it, or we were away. Nobody can fulfil it then."""
+        if (envelope.kind, envelope.sender) != (kinds.MCP_WITHDRAW, GATEWAY) or self.is_fulfilled:
+            return
+        self._is_withdrawn = True
+        if envelope.body.get("cause") == "all_rejected":
+            method, reason = str(self.sent.body.get("method")), str(envelope.body.get("reason"))
+            self.complete(failure=Rejected(self.peer, method, envelope.sender, reason))
+        else:
+            self.complete(failure=AnswerLost(self.peer, self.sent.kind))
 
     def _may_decide(self, envelope: Envelope) -> bool:
         return self.may_be_decided_by(envelope.sender) and envelope.refers_to(self.sent.id)
@@ -137,6 +151,7 @@ class ApprovalProposal(PendingProposal):
         if is_decision and self.decision is None and envelope.refers_to(self.sent.id):
             self.decision = envelope
             self.decided.set()
+        self._follow_withdrawal(envelope)
         return None
 
 

@@ -9,6 +9,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import (
+    AnswerLost,
     BadAnswer,
     MewAgentError,
     NotAccepted,
@@ -18,12 +19,12 @@ from mew_agent.errors import (
     PeerTimeout,
     Rejected,
 )
-from mew_agent.participant.mcp_client import PeerCall, PendingProposal, Timeouts
+from mew_agent.participant.mcp_client import ApprovalProposal, PeerCall, PendingProposal, Timeouts
 from mew_agent.participant.messenger import PendingRequest, PendingRequests
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
 from tests.support.agents import EnvelopeRecorder
-from tests.support.peers import SOON, Join, space_of_peers, with_tools
+from tests.support.peers import PEERS, SOON, Join, space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 ADD = {"name": "add", "arguments": {"a": 2, "b": 3}}
@@ -297,11 +298,13 @@ async def _forge(attacker: Participant, proposal: Envelope) -> None:
 
 
 @contextmanager
-def _proposed(fulfillers: tuple[str, ...] | None = None) -> Iterator[tuple[PendingProposal, PendingRequests]]:
+def _proposed(
+    fulfillers: tuple[str, ...] | None = None, made: type[PendingProposal] = PendingProposal
+) -> Iterator[tuple[PendingProposal, PendingRequests]]:
     """A proposal of `add` to `tools`, and the requests that it is pending among."""
     body = {"method": "tools/call", "params": ADD}
     sent = Envelope.write("mcp/proposal", id="p", ts="t", sender="me", to=("tools",), payload=body)
-    proposal, pending = PendingProposal(sent, "tools", fulfillers), PendingRequests("me")
+    proposal, pending = made(sent, "tools", fulfillers), PendingRequests("me")
     with pending.tracking(proposal):
         yield proposal, pending
 
@@ -357,6 +360,55 @@ def test_only_named_fulfillers_decide() -> None:
         assert not proposal.decided.is_set()
         pending.receive(_request("ada", "tools"), PeerChanges())
         assert proposal.decided.is_set()
+
+
+def _withdrawal(cause: str, sender: str = "system:gateway") -> Envelope:
+    return _answer("mcp/withdraw", sender, "p", reason="why", cause=cause)
+
+
+@pytest.mark.parametrize(
+    ("cause", "error", "text"),
+    [
+        ("proposer_left", AnswerLost, "the connection was lost"),
+        ("all_rejected", Rejected, "'system:gateway' rejected the proposal of 'tools/call' to 'tools': why"),
+    ],
+)
+@pytest.mark.parametrize("made", [PendingProposal, ApprovalProposal])
+def test_withdrawal_by_the_gateway_ends_the_wait(
+    made: type[PendingProposal], cause: str, error: type[MewAgentError], text: str
+) -> None:
+    with _proposed(("ada",), made) as (proposal, pending):
+        pending.receive(_withdrawal(cause, "eve"), PeerChanges())
+        assert not proposal.decided.is_set()
+        pending.receive(_withdrawal(cause), PeerChanges())
+        assert proposal.decided.is_set()
+        assert not proposal.needs_withdrawal
+        with pytest.raises(error, match=text):
+            proposal.reply_or_raise(1.0)
+
+
+@pytest.mark.parametrize("made", [PendingProposal, ApprovalProposal])
+def test_withdrawal_by_the_gateway_after_the_fulfilment_is_ignored(made: type[PendingProposal]) -> None:
+    with _proposed(None, made) as (proposal, pending):
+        pending.receive(_request("ada", "tools"), PeerChanges())
+        pending.receive(_withdrawal("proposer_left"), PeerChanges())
+        assert proposal.is_fulfilled
+        assert proposal.failure is None
+
+
+async def test_proposal_that_all_reject_fails_though_its_fulfiller_is_silent() -> None:
+    text = PEERS.replace('{kind: "mcp/request"}, ', "")
+    async with (
+        space_of_peers(text) as (_, join),
+        join("tools"),
+        join("proposer") as me,
+        join("ada") as ada,
+        join("bob") as bob,
+    ):
+        for one in (ada, bob):
+            one.on_proposal(lambda proposal: proposal.reject("no"))
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Rejected, match="all who may approve it have rejected"):
+            await me.propose("tools", "tools/list", fulfillers=("eve",))
 
 
 async def test_request_for_something_else_does_not_fulfil_a_proposal() -> None:
