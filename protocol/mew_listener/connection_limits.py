@@ -21,8 +21,8 @@ TLS_BYTES = 40 * 1024
 log = logging.getLogger("mew_listener")
 
 
-class UnjoinedPeer(Protocol):
-    """A connection that has not joined."""
+class CountedPeer(Protocol):
+    """A connection that has not joined, or that has an unfinished request of an authenticated client."""
 
     def evict(self) -> bool:
         """Close the connection at once. Returns False if its client has authenticated, so that it stays."""
@@ -37,19 +37,20 @@ class UnjoinedLimits:
     total_bytes: int = 256 * 1024 * 1024
 
 
-class UnjoinedConnections:
-    """All connections of a gateway that have not joined, by address, oldest first.
+class CountedPeers:
+    """The connections that count towards one limit, by address, oldest first.
 
-    A connection above the limit of its address replaces the oldest one of that address. Above the total limit, the
-    costliest address loses its oldest connection, so a flood from a few addresses does not exclude others. Unfinished
-    requests of authenticated clients are limited in the same way, by client instead of address.
+    A server has two of these: connections that have not joined, and those with an unfinished request of an
+    authenticated client, by client instead of address. A connection above the limit of its address replaces the oldest
+    one of that address. Above the total limit, the costliest address loses its oldest connection, so a flood from a few
+    addresses does not exclude others.
     """
 
     def __init__(self, limits: UnjoinedLimits, excess: str = "too many connections have not joined") -> None:
         """`excess` is the reason that the log gives for a closed connection."""
         self._limits, self._excess = limits, excess
         self._max_connections = min(limits.connections, max(1, limits.total_bytes // CONNECTION_BYTES))
-        self._peers: Shares[UnjoinedPeer] = Shares()
+        self._peers: Shares[CountedPeer] = Shares()
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -59,7 +60,7 @@ class UnjoinedConnections:
         """The bytes that the costliest address, or client, holds."""
         return self._peers.weight_of(self._peers.heaviest())
 
-    def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
+    def enter(self, peer: CountedPeer, address: str, *, is_shared: bool = False) -> None:
         """Count a new connection. `is_shared`: the address is a proxy's, which many clients may share."""
         if peer in self._peers:
             return
@@ -69,14 +70,14 @@ class UnjoinedConnections:
             self.evict_one()
         self._peers.add(peer, address, CONNECTION_BYTES)
 
-    def hold(self, peer: UnjoinedPeer, size: int) -> None:
+    def hold(self, peer: CountedPeer, size: int) -> None:
         """Set the buffered bytes of a connection, without its own cost. Ignores connections that no longer count."""
         if peer in self._peers:
             self._peers.reweigh(peer, CONNECTION_BYTES + size)
             while self._peers.weight > self._limits.total_bytes and self.evict_one():
                 pass
 
-    def leave(self, peer: UnjoinedPeer) -> None:
+    def leave(self, peer: CountedPeer) -> None:
         """Stop counting a connection: it joined or is closed."""
         self._peers.discard(peer)
 

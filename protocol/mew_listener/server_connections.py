@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from mew_listener.connection_limits import UnjoinedConnections, UnjoinedLimits, UnjoinedPeer
+from mew_listener.connection_limits import CountedPeer, CountedPeers, UnjoinedLimits
 from mew_listener.proxies import Headers, TrustedProxies
 from mew_listener.time_share import Allowances
 
@@ -19,24 +19,24 @@ class ServerConnections:
         self.requests: set[asyncio.Task[None]] = set()
         """The running application, once for each request."""
         self.allowances = allowances
-        self.unjoined = UnjoinedConnections(limits)
-        self.unfinished = UnjoinedConnections(limits, excess="too many requests are unfinished")
+        self.unjoined = CountedPeers(limits)
+        self.unfinished = CountedPeers(limits, excess="too many requests are unfinished")
         """Requests of authenticated clients whose bodies are still arriving, by client."""
         self._proxies = proxies
 
     def __len__(self) -> int:
         return len(self.open)
 
-    def add(self, connection: UnjoinedPeer, address: str) -> None:
+    def add(self, connection: CountedPeer, address: str) -> None:
         """Add a connection as unauthenticated."""
         self.open.add(connection)
         self.count(connection, address)
 
-    def count(self, connection: UnjoinedPeer, address: str) -> None:
+    def count(self, connection: CountedPeer, address: str) -> None:
         """Count a connection as unauthenticated."""
         self.unjoined.enter(connection, address, is_shared=self._proxies.trusts(address))
 
-    def remove(self, connection: UnjoinedPeer) -> None:
+    def remove(self, connection: CountedPeer) -> None:
         """Remove a closed or handed-over connection."""
         self.open.discard(connection)
         self.unjoined.leave(connection)

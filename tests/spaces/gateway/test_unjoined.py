@@ -20,7 +20,7 @@ import httpx2
 import psutil
 import pytest
 from anyio import to_thread
-from mew_listener.connection_limits import CONNECTION_BYTES, UnjoinedConnections, UnjoinedLimits
+from mew_listener.connection_limits import CONNECTION_BYTES, CountedPeers, UnjoinedLimits
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -236,7 +236,7 @@ class Peer:
 
 
 def test_a_flood_from_one_address_evicts_its_own_connections() -> None:
-    unjoined = UnjoinedConnections(UnjoinedLimits(10, 100, 100 * CONNECTION_BYTES))
+    unjoined = CountedPeers(UnjoinedLimits(10, 100, 100 * CONNECTION_BYTES))
     flood = [Peer() for _ in range(10)]
     newcomer = Peer()
     for one in flood:
@@ -248,7 +248,7 @@ def test_a_flood_from_one_address_evicts_its_own_connections() -> None:
 
 
 def test_peers_that_hold_too_much_together_are_evicted() -> None:
-    unjoined = UnjoinedConnections(UnjoinedLimits(10, 10, 10 * CONNECTION_BYTES))
+    unjoined = CountedPeers(UnjoinedLimits(10, 10, 10 * CONNECTION_BYTES))
     small, large = Peer(), Peer()
     unjoined.enter(small, "192.0.2.1")
     unjoined.enter(large, "192.0.2.2")
@@ -264,7 +264,7 @@ def test_peers_that_hold_too_much_together_are_evicted() -> None:
 
 
 def test_a_client_that_has_authenticated_is_not_evicted() -> None:
-    unjoined = UnjoinedConnections(UnjoinedLimits(100, 2, 100 * CONNECTION_BYTES))
+    unjoined = CountedPeers(UnjoinedLimits(100, 2, 100 * CONNECTION_BYTES))
     reader, strangers = Peer(is_authenticated=True), [Peer() for _ in range(3)]
     for one in (reader, *strangers):
         unjoined.enter(one, "192.0.2.1")
