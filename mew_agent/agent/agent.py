@@ -142,7 +142,7 @@ class Agent(Participant):
             between_steps=config.between_steps,
             together=config.together,
         )
-        self.conversation.events.subscribe(self._runtime.follow)
+        self.conversation.events.subscribe(self._runtime.receive_event)
 
     @classmethod
     def from_config(cls, config: AgentConfig, model: Model | None = None) -> Self:

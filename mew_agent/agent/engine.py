@@ -42,12 +42,12 @@ class Surroundings(Protocol):
 class AgentSide:
     """The functions of the agent that its engine and the answers call.
 
-    `follow` handles an event of a context. `chats` returns the chats of the running turn, the question first. `let_in`
-    adds waiting chats to that turn between two steps. `count_queued` measures the waiting chats again. `prompt_read`
-    notes that a model read these messages, for engines without a history of their own.
+    `receive_event` handles an event of a context. `chats` returns the chats of the running turn, the question
+    first. `let_in` adds waiting chats to that turn between two steps. `count_queued` measures the waiting chats
+    again. `prompt_read` notes that a model read these messages, for engines without a history of their own.
     """
 
-    follow: Callable[[ConversationEvent], Awaitable[None]]
+    receive_event: Callable[[ConversationEvent], Awaitable[None]]
     chats: Callable[[], Sequence[StoredChat]]
     let_in: Callable[[], Awaitable[None]]
     count_queued: Callable[[], Awaitable[None]]

@@ -37,7 +37,14 @@ from mew_agent.agent.shared_turn import (
     replies,
     to_answer_next,
 )
-from mew_agent.context.message_facts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
+from mew_agent.context.message_facts import (
+    NO_RECEIPTS,
+    Ending,
+    MessageEnding,
+    MessageKey,
+    ReceiptChange,
+    ReceiptFollower,
+)
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, StoredChat, StoreUnusable
 from mew_agent.participant.messenger import timestamp
@@ -267,9 +274,9 @@ class Inbox:
         if decision.what == "refused":
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             # The follower is stored with the refusal, because a refused chat is kept nowhere else.
-            follows = [Follow(MessageKey.of(chat), chat.sender, "")] if asks_for_receipts(chat) else ()
+            followers = [ReceiptFollower(MessageKey.of(chat), chat.sender, "")] if asks_for_receipts(chat) else ()
             ending = _ended(chat, "refused", decision.refusal.problem if decision.refusal else None)
-            await self._change(position=position, endings=[ending], follows=follows)
+            await self._change(position=position, endings=[ending], followers=followers)
             return "refused"
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if not decision.is_certain:
@@ -601,14 +608,14 @@ class Inbox:
         removed: Sequence[StoredChat] = (),
         position: Position | str | None = None,
         endings: Sequence[MessageEnding] = (),
-        follows: Sequence[Follow] = (),
+        followers: Sequence[ReceiptFollower] = (),
     ) -> None:
         """Store a change. If the store fails, the agent still answers, and only a restart loses the change."""
         old = self._stored_position
         # Nothing may move the position back: a chat that waited for its classification is older than the newest.
         if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
             position = position if position.sequence > old.sequence else None
-        receipts = ReceiptChange(endings=endings, follows=follows) if endings or follows else NO_RECEIPTS
+        receipts = ReceiptChange(endings=endings, followers=followers) if endings or followers else NO_RECEIPTS
         leaving = {chat.number: chat for chat in removed}
         self._undecided.difference_update(leaving)
         self._leaving |= leaving

@@ -19,7 +19,7 @@ from mew_protocol.payloads.read_receipts import (
 )
 
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
-from mew_agent.context.message_facts import Follow, MessageKey, MessageRecord, ReceiptChange
+from mew_agent.context.message_facts import MessageKey, MessageRecord, ReceiptChange, ReceiptFollower
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import InboxChange, StoredChat, StoreUnusable
 from mew_agent.conversation.message_forms import NOT_HELD, Holding, ReadRecord
@@ -69,20 +69,20 @@ class AgentReceipts(ReceiptBook):
     async def load(self) -> None:
         """Load the followers of messages. Senders of unfinished chats may know less than the store."""
         try:
-            stored, self._prompts = await self._store.follows(), await self._store.prompts_read()
+            stored, self._prompts = await self._store.followers(), await self._store.prompts_read()
         except StoreUnusable as error:
             logger.warning("followers of receipts not loaded: %s", error)
             return
         for one in stored:
-            self.source.follows.put(one)
+            self.source.followers.put(one)
         for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
             envelope = chat.envelope
             if (
                 asks_for_receipts(envelope)
-                and self.source.follows.get(MessageKey.of(envelope), envelope.sender) is None
+                and self.source.followers.get(MessageKey.of(envelope), envelope.sender) is None
             ):
                 await self.source.keep_told(MessageKey.of(envelope), envelope.sender, "")
-        self.source.is_behind = bool(self.source.follows.all)
+        self.source.is_behind = bool(self.source.followers.all)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """See `ReceiptBook`."""
@@ -149,7 +149,7 @@ class AgentReceipts(ReceiptBook):
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
         """Follow a chat for its sender. For a refused chat, the store does so already."""
         if is_refused:
-            self.source.follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
+            self.source.followers.put(ReceiptFollower(MessageKey.of(chat), chat.sender, ""))
         else:
             await self.source.keep_told(MessageKey.of(chat), chat.sender, "")
             self.changed(MessageKey.of(chat))
@@ -170,9 +170,9 @@ class AgentReceipts(ReceiptBook):
         await self._store_change(ReceiptChange(forms=(form, timestamp())))
         self.changed("context")
 
-    async def keep(self, news: Follow) -> None:
+    async def keep(self, news: ReceiptFollower) -> None:
         """See `ReceiptBook`."""
-        await self._store_change(ReceiptChange(follows=(news,)))
+        await self._store_change(ReceiptChange(followers=(news,)))
 
     async def _store_change(self, change: ReceiptChange) -> None:
         try:

@@ -270,7 +270,7 @@ class AgentRuntime(Hooks):
         self.receipts = AgentReceipts(me.messenger, self.inbox, store, engine.holding, basis, joining)
         self.staggered = StaggeredCompactions(me, engine.compacting, max_compacting)
         engine.agent = AgentSide(
-            follow=self.follow,
+            receive_event=self.receive_event,
             chats=lambda: self.inbox.answering,
             let_in=self._let_in,
             count_queued=self.headroom.count_queued,
@@ -354,7 +354,7 @@ class AgentRuntime(Hooks):
         """Return whether a text fits, by the figures of the agent's own conversation."""
         return await self.headroom.fit_of(question)
 
-    async def follow(self, event: conversation_events.ConversationEvent) -> None:
+    async def receive_event(self, event: conversation_events.ConversationEvent) -> None:
         """Handle an event of the engine: send statuses to everyone, and context events to the program's handlers."""
         match event:
             case conversation_events.StatusChanged():

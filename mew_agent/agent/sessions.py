@@ -419,17 +419,17 @@ class ConversationEngine(Engine):
         session.conversation.compacting.may_begin = self.agent.may_session_compact
         session.is_new = not session.conversation.history.next_seq
 
-        async def follow(event: ConversationEvent) -> None:
+        async def receive(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged):
                 self._shown[key] = _shown(key, event.status)
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
-                await self.agent.follow(StatusChanged(self.main.conversation.status(word)))
+                await self.agent.receive_event(StatusChanged(self.main.conversation.status(word)))
             elif isinstance(event, PromptRead | HistoryChanged):
-                await self.agent.follow(event)
+                await self.agent.receive_event(event)
 
-        session.conversation.events.subscribe(follow)
+        session.conversation.events.subscribe(receive)
         self._shown[key] = _shown(key, session.conversation.status())
         self._sessions[key] = session
         return session

@@ -14,8 +14,8 @@ from mew_protocol.payloads.read_receipts import InContext, PromptCall
 MAX_KEPT = 20_000
 """How many entries a store keeps; a receipt of an older message is unknown."""
 
-MAX_FOLLOWS = 1_000
-"""How many messages are followed; the oldest is no longer."""
+MAX_FOLLOWERS = 1_000
+"""How many followers of receipts are kept; the oldest is dropped."""
 
 Ending = Literal["answered", "refused", "cancelled"]
 
@@ -90,14 +90,14 @@ class MessageRecord(NamedTuple):
         return min(calls, key=lambda call: call.number, default=None)
 
 
-class Follow(NamedTuple):
+class ReceiptFollower(NamedTuple):
     """A participant that receives each change of a message's receipt.
 
     `told` is the last sent change, and `times` the number of earlier ones: a form of a message can return.
     """
 
     key: MessageKey
-    follower: str
+    participant: str
     told: str = ""
     times: int = 0
 
@@ -120,26 +120,26 @@ FINAL_STATES: Final = ("refused",)
 """The states of a message that no prompt will hold. One that was cancelled may be in the history, and is read later."""
 
 
-class Follows:
-    """The newest followers, by message and follower."""
+class ReceiptFollowers:
+    """The newest followers of receipts, by message and participant."""
 
     def __init__(self) -> None:
-        self.all: BoundedDict[tuple[MessageKey, str], Follow] = BoundedDict(MAX_FOLLOWS)
+        self.all: BoundedDict[tuple[MessageKey, str], ReceiptFollower] = BoundedDict(MAX_FOLLOWERS)
 
-    def put(self, follow: Follow) -> None:
+    def put(self, follower: ReceiptFollower) -> None:
         """Add a follower as the newest, or replace its last news."""
-        self.all[follow.key, follow.follower] = follow
+        self.all[follower.key, follower.participant] = follower
 
-    def due(self, causes: Collection[Cause]) -> list[Follow]:
+    def due(self, causes: Collection[Cause]) -> list[ReceiptFollower]:
         """Return the followers whose receipts one of these causes may change, oldest first; `join` returns all."""
         followers = list(self.all.values())
         if "join" in causes:
             return followers
         return [one for one in followers if any(cause in causes for cause in (one.key, *one.waits_for))]
 
-    def get(self, key: MessageKey, follower: str) -> Follow | None:
-        """Return a follower of a message with its last news; None if it does not follow it."""
-        return self.all.get((key, follower))
+    def get(self, key: MessageKey, participant: str) -> ReceiptFollower | None:
+        """Return a participant that follows a message, with its last news; None if it does not."""
+        return self.all.get((key, participant))
 
 
 class ReceiptChange(NamedTuple):
@@ -155,7 +155,7 @@ class ReceiptChange(NamedTuple):
     read: Sequence[tuple[MessageKey, PromptCall]] = ()
     forms: tuple[InContext, str] | None = None
     endings: Sequence[MessageEnding] = ()
-    follows: Sequence[Follow] = ()
+    followers: Sequence[ReceiptFollower] = ()
     is_restart: bool = False
 
 

@@ -9,15 +9,15 @@ from typing import Final, cast
 from mew_protocol.payloads.read_receipts import InContext, PromptCall
 
 from mew_agent.context.message_facts import (
-    MAX_FOLLOWS,
+    MAX_FOLLOWERS,
     MAX_KEPT,
     Ending,
-    Follow,
     MessageEnding,
     MessageEntry,
     MessageKey,
     MessageRecord,
     ReceiptChange,
+    ReceiptFollower,
 )
 
 RECEIPT_TABLES: Final = """
@@ -73,11 +73,11 @@ def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (one.key.sender, one.key.id, one.what, one.at, one.session, one.answer, one.reason),
         )
-    for follow in change.follows:
+    for follower in change.followers:
         db.execute(
             "INSERT INTO follows (sender, id, follower, told, times) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (id, sender, follower) DO UPDATE SET told = excluded.told, times = excluded.times",
-            (follow.key.sender, follow.key.id, follow.follower, follow.told, follow.times),
+            (follower.key.sender, follower.key.id, follower.participant, follower.told, follower.times),
         )
 
 
@@ -108,17 +108,17 @@ def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
     return [sender for sender, _ in rows]
 
 
-def follows(db: sqlite3.Connection) -> list[Follow]:
+def followers(db: sqlite3.Connection) -> list[ReceiptFollower]:
     """Return the newest thousand followers of messages."""
     rows = db.execute(
-        "SELECT sender, id, follower, told, times FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWS,)
+        "SELECT sender, id, follower, told, times FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWERS,)
     )
-    return [Follow(MessageKey(sender, name), *rest) for sender, name, *rest in rows][::-1]
+    return [ReceiptFollower(MessageKey(sender, name), *rest) for sender, name, *rest in rows][::-1]
 
 
 def prune_receipts(db: sqlite3.Connection) -> None:
-    """Delete the oldest entries and follows beyond their limits."""
-    for table, kept in (("prompts", MAX_KEPT), ("endings", MAX_KEPT), ("follows", MAX_FOLLOWS)):
+    """Delete the oldest entries and followers beyond their limits."""
+    for table, kept in (("prompts", MAX_KEPT), ("endings", MAX_KEPT), ("follows", MAX_FOLLOWERS)):
         db.execute(f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?", (kept,))  # noqa: S608 - our own names
 
 

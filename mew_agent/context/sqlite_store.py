@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from mew_agent.context import sqlite_archive, sqlite_receipts
 from mew_agent.context.archive import ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item
-from mew_agent.context.message_facts import NO_RECEIPTS, Follow, MessageKey, MessageRecord
+from mew_agent.context.message_facts import NO_RECEIPTS, MessageKey, MessageRecord, ReceiptFollower
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.sqlite_archive import item_from, text_of
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
@@ -214,9 +214,9 @@ class Store(ABC):
         """Return the senders of messages with this id, newest first."""
         return await self._run(lambda db: sqlite_receipts.senders_of(db, message_id))
 
-    async def follows(self) -> list[Follow]:
+    async def followers(self) -> list[ReceiptFollower]:
         """Return the newest thousand followers of receipts."""
-        return await self._run(sqlite_receipts.follows)
+        return await self._run(sqlite_receipts.followers)
 
     async def prompts_read(self) -> int:
         """Return the number of the newest prompt of another program's history."""

@@ -165,7 +165,7 @@ class CompactionDriver:
 
     # -- waiting -----------------------------------------------------------------------------------------
 
-    def follow(self, step: CompactionStep | None) -> None:
+    def note_step(self, step: CompactionStep | None) -> None:
         """Record a progress step of the program (None: a new compaction), and wake the waiting tasks."""
         self.step = step
         self._wake()

@@ -144,7 +144,7 @@ def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
 class Control:
     """Answers `participant/*` for one participant."""
 
-    follows = CONTROLS.keys()
+    received_kinds = CONTROLS.keys()
 
     def __init__(self, messenger: Messenger, listeners: Listeners, *, hooks: Hooks, conversation: Controllable) -> None:
         """`listeners` are notified of changes of the participant's own level."""

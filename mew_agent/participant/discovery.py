@@ -89,7 +89,7 @@ class _Inquiry:
 class Discovery:
     """Asks the peers of one participant. If `is_on` is False, it asks only in `discover` and `resources`."""
 
-    follows = (
+    received_kinds = (
         *(kinds.SYSTEM_WELCOME, kinds.SYSTEM_PRESENCE),
         *(kinds.MCP_NOTIFICATION, kinds.MCP_REQUEST, kinds.MCP_RESPONSE),
     )

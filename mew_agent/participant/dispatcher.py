@@ -41,8 +41,8 @@ class _UnreadableWelcome(GatewayError):
     """The gateway's first welcome lacks our capabilities."""
 
 
-Follower = tuple[Collection[str], Callable[[Envelope], object]]
-"""A part of a participant: the kinds of envelopes that it follows, and what receives them.
+Receiver = tuple[Collection[str], Callable[[Envelope], object]]
+"""A part of a participant: the kinds of envelopes that it receives, and the function that gets them.
 
 The known peers are up to date already. It returns at once; work that waits runs as a task.
 """
@@ -87,7 +87,7 @@ class Hooks:
 
 
 class Dispatcher:
-    """Dispatches an envelope to the peers, the pending requests, its followers in order, the hooks, then `events`.
+    """Dispatches an envelope to the peers, the pending requests, its parts in order, the hooks, then `events`.
 
     The open questions to agents, `answers`, also get stream frames.
     """
@@ -95,25 +95,25 @@ class Dispatcher:
     def __init__(
         self,
         messenger: Messenger,
-        followers: Iterable[Follower],
+        parts: Iterable[Receiver],
         answers: AnswerRouter,
         *,
         hooks: Hooks,
         events: EventEmitter,
     ) -> None:
         self._messenger = messenger
-        self._followers: dict[str, list[Callable[[Envelope], object]]] = defaultdict(list)
-        for followed, receive in followers:
-            self.follow(followed, receive)
+        self._receivers: dict[str, list[Callable[[Envelope], object]]] = defaultdict(list)
+        for received_kinds, receive in parts:
+            self.add(received_kinds, receive)
         self._answers = answers
         self.hooks = hooks
         self._events = events
         self._joins_seen = 0
 
-    def follow(self, followed: Collection[str], receive: Callable[[Envelope], object]) -> None:
+    def add(self, received_kinds: Collection[str], receive: Callable[[Envelope], object]) -> None:
         """Pass envelopes of these kinds to another part from now on."""
-        for kind in followed:
-            self._followers[kind].append(receive)
+        for kind in received_kinds:
+            self._receivers[kind].append(receive)
 
     async def dispatch(self, message: Envelope | StreamFrame | StreamGap) -> None:
         """Handle one envelope, frame or gap. Logs failures; raises only for an unreadable first welcome."""
@@ -141,12 +141,12 @@ class Dispatcher:
         if envelope.kind in _WITH_GAPS:
             changes = await self._receive_from_gateway(envelope, changes)
         self._messenger.pending.receive(envelope, changes)
-        for receive in self._followers.get(envelope.kind, ()):
+        for receive in self._receivers.get(envelope.kind, ()):
             receive(envelope)
         if self._answers.is_in_use:
             self._answers.receive(envelope, changes)
         events, kind, wanted = self._events, envelope.kind, self._events.listeners.wanted
-        has_events = wanted is None or kind in wanted or kind in events.follows or changes is not NO_CHANGES
+        has_events = wanted is None or kind in wanted or kind in events.received_kinds or changes is not NO_CHANGES
         found = [*events.events_in(envelope, changes)] if has_events else []  # first: hooks see the open proposals
         await self.hooks.receive(envelope)
         if has_events:

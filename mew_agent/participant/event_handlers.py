@@ -39,7 +39,7 @@ LOW_SEVERITY = 1
 """The severity from which a context counts as running low."""
 
 MAX_OPEN_PROPOSALS = 1_000
-"""How many undecided proposals are followed; the oldest are dropped without a `ProposalClosed`."""
+"""How many undecided proposals are kept; the oldest are dropped without a `ProposalClosed`."""
 
 MAX_SHOWN_CHARS = 600
 """How much of a proposal's arguments its text shows. A longer text says how much is missing."""
@@ -384,7 +384,7 @@ async def call_handler(handler: Handler, *arguments: object) -> None:
 class EventEmitter:
     """Reads events from envelopes and emits them to the program's handlers."""
 
-    follows = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
+    received_kinds = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
     """The kinds that tell which proposals are open; it must receive them although no handler does."""
 
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:

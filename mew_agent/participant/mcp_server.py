@@ -42,7 +42,7 @@ KEPT_PROPOSALS: Final = 100
 class McpServer:
     """Answers the requests that name one participant."""
 
-    follows = (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_NOTIFICATION)
+    received_kinds = (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_NOTIFICATION)
 
     def __init__(self, messenger: Messenger, offers: Offers) -> None:
         self._messenger = messenger

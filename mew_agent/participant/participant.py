@@ -309,8 +309,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.listeners.on_handled = failures.handled
         router = self.answers.router
         parts = (self.control, self.mcp_server, self.discovery, router.streams, self.unfinished)
-        followers = ((part.follows, part.receive) for part in parts)
-        self.dispatcher = Dispatcher(self.messenger, followers, router, hooks=self, events=self.events)
+        receivers = ((part.received_kinds, part.receive) for part in parts)
+        self.dispatcher = Dispatcher(self.messenger, receivers, router, hooks=self, events=self.events)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -346,7 +346,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def sent_receipts(self) -> SentReceipts:
         """The receipts of our own messages, created at first use."""
         found = SentReceipts()
-        self.dispatcher.follow(found.follows, found.receive)
+        self.dispatcher.add(found.received_kinds, found.receive)
         return found
 
     # -- lifetime ----------------------------------------------------------------------------------------

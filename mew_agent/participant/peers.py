@@ -285,7 +285,7 @@ class Peers(dict[str, Peer]):
 class StreamOwners:
     """The owners of streams, as announced by the gateway. Frames of other senders are not trusted."""
 
-    follows = (kinds.SYSTEM_WELCOME, kinds.STREAM_OPEN, kinds.STREAM_CLOSE)
+    received_kinds = (kinds.SYSTEM_WELCOME, kinds.STREAM_OPEN, kinds.STREAM_CLOSE)
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
@@ -297,7 +297,7 @@ class StreamOwners:
             closed = str(envelope.body.get("stream_id"))
             if is_gateway or envelope.sender == self._owners.get(closed):
                 self._owners.pop(closed, None)
-        elif is_gateway and kind in self.follows:
+        elif is_gateway and kind in self.received_kinds:
             opened: list[Mapping[str, Any]] = [envelope.body]
             if kind == kinds.SYSTEM_WELCOME:
                 self._owners.clear()

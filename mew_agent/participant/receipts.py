@@ -18,7 +18,7 @@ from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
 from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import PrivateAttr
 
-from mew_agent.context.message_facts import Cause, Follow, Follows, MessageKey
+from mew_agent.context.message_facts import Cause, MessageKey, ReceiptFollower, ReceiptFollowers
 from mew_agent.errors import ChatRefused, GatewayError, NotAccepted, NotPermitted, PeerTimeout
 from mew_agent.participant.messenger import Messenger
 
@@ -56,7 +56,7 @@ class ReceiptBook(Protocol):
         """Set the form of all messages read so far: `unknown` after a compaction, or `gone`."""
         return
 
-    async def keep(self, news: Follow) -> None:
+    async def keep(self, news: ReceiptFollower) -> None:
         """Store the last news of a follower, if there is a store."""
         return
 
@@ -104,7 +104,7 @@ class ReceiptSource:
     def __init__(self, messenger: Messenger, book: ReceiptBook) -> None:
         self._messenger, self.book = messenger, book
         book.changed = self.changed
-        self.follows = Follows()
+        self.followers = ReceiptFollowers()
         self._causes: set[Cause] = set()
         self._is_telling = False
         self.is_behind = False
@@ -129,7 +129,7 @@ class ReceiptSource:
 
     def changed(self, *causes: Cause) -> None:
         """Notify followers of changes. Returns at once."""
-        if causes and self.follows.all:
+        if causes and self.followers.all:
             self._causes.update(causes)
             if not self._is_telling:
                 self._is_telling = True
@@ -141,11 +141,11 @@ class ReceiptSource:
             self.is_behind = False
             self.changed("join")
 
-    async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
+    async def keep_told(self, key: MessageKey, participant: str, told: str) -> ReceiptFollower:
         """Record the news sent to a follower, also in the book, and return it."""
-        before = self.follows.get(key, follower)
-        known = Follow(key, follower, told, 0 if before is None else before.times + 1)
-        self.follows.put(known)
+        before = self.followers.get(key, participant)
+        known = ReceiptFollower(key, participant, told, 0 if before is None else before.times + 1)
+        self.followers.put(known)
         await self.book.keep(known)
         return known
 
@@ -155,7 +155,7 @@ class ReceiptSource:
             while self._causes:
                 causes, self._causes = self._causes, set()
                 async with anyio.create_task_group() as tasks:
-                    for due in self.follows.due(causes):
+                    for due in self.followers.due(causes):
                         tasks.start_soon(self._tell_one, due)
         finally:
             self._is_telling = False
@@ -166,45 +166,45 @@ class ReceiptSource:
 
         The gateway drops repetitions.
         """
-        if self.follows.all:
+        if self.followers.all:
             with anyio.move_on_after(TELL_SECONDS):
-                for one in self.follows.due({*keys}):
+                for one in self.followers.due({*keys}):
                     await self._tell_one(one)
 
     async def refused(self, key: MessageKey, *, is_told: bool) -> None:
         """Note whether a refusal reached its sender. If not, the next join sends a receipt."""
-        if self.follows.get(key, key.sender) is None:
+        if self.followers.get(key, key.sender) is None:
             return
         if is_told:
             await self.keep_told(key, key.sender, "refused")
         else:
             self.is_behind = True
 
-    async def _tell_one(self, follow: Follow) -> None:
-        key, follower, told = follow.key, follow.follower, follow.told
+    async def _tell_one(self, follower: ReceiptFollower) -> None:
+        key, participant, told = follower.key, follower.participant, follower.told
         receipt = await self.book.receipt(key)
         now = _told(receipt)
-        if now == told or self.follows.get(key, follower) is None:
+        if now == told or self.followers.get(key, participant) is None:
             return
         answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
-        about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
+        about: dict[str, Any] = {"to": (participant,), "correlation_id": (key.id,)}
         try:
-            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
+            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follower), **about)
         except (GatewayError, NotPermitted) as error:
-            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+            self._messenger.session.log_failure(error, f"receipt for '{participant}' not sent")
             if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
                 self.is_behind = True
                 return
-        await self.keep_told(key, follower, now)
+        await self.keep_told(key, participant, now)
 
 
-def _change_id(receipt: ReadReceipt, follow: Follow) -> str:
+def _change_id(receipt: ReadReceipt, follower: ReceiptFollower) -> str:
     """Return the id of the envelope about this change. A process killed before it recorded the sending sends it again,
     and the gateway drops the repetition.
     """
-    key, times = follow.key, str(follow.times)
+    key, times = follower.key, str(follower.times)
     steps = (f"{one.what} {one.call} {one.compaction}" for one in receipt.history)
-    parts = (receipt.participant, follow.follower, times, key.sender, key.id, _told(receipt), *steps)
+    parts = (receipt.participant, follower.participant, times, key.sender, key.id, _told(receipt), *steps)
     return str(uuid5(_NAMESPACE, "\n".join(parts)))
 
 
@@ -236,7 +236,7 @@ class _Sent:
 class SentReceipts:
     """Keeps the newest receipts of our own messages; see `SentChat`."""
 
-    follows = (kinds.CHAT_ACKNOWLEDGE, kinds.PARTICIPANT_RECEIPTS)
+    received_kinds = (kinds.CHAT_ACKNOWLEDGE, kinds.PARTICIPANT_RECEIPTS)
 
     def __init__(self) -> None:
         self._sent: BoundedDict[str, _Sent] = BoundedDict(MAX_TRACKED)

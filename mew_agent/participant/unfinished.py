@@ -39,7 +39,7 @@ class Unfinished:
         self.chats: BoundedDict[str, tuple[str, ...]] = BoundedDict(_REMEMBERED)
         self.turns: FairDict[str, Turn] = FairDict(_REMEMBERED, lambda _, turn: turn.agent)
 
-    follows: ClassVar = (
+    received_kinds: ClassVar = (
         *(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, kinds.CHAT_CANCEL),
         *(kinds.REASONING_START, kinds.REASONING_CONCLUSION, kinds.SYSTEM_PRESENCE),
     )

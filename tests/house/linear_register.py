@@ -316,7 +316,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.openai_api.session_choice._digest": _LIST,
     "mew_agent.parts.shared.text_answer.TextAnswer.show": _READER,
     "mew_agent.participant.discovery.Discovery.wait_for_first_answers": _LIST,
-    "mew_agent.participant.dispatcher.Dispatcher.follow": _LIST,
+    "mew_agent.participant.dispatcher.Dispatcher.add": _LIST,
     "mew_agent.participant.peer_controls.PeerControls.pin": _WHOLE,
     "mew_agent.parts.rehearsal.responses_api._functions": _LIST,
     "mew_agent.parts.rehearsal.summaries._candidates": _PART,

@@ -197,7 +197,7 @@ class AcpEngine(Engine):
         run = self.external.compacting
         if run.trigger == "agent":
             run.end(CompactDone.as_skipped("failed"))
-        run.follow("failed")
+        run.note_step("failed")
 
     async def _ready_session(self) -> AcpSession:
         """Wait until the agent is ready. Raises `MewAgentError` if no further start follows."""
@@ -288,7 +288,7 @@ class AcpEngine(Engine):
     async def _follow_compaction(self, step: CompactionStep) -> None:
         """Note the progress of a compaction; report it if the agent started it."""
         run = self.external.compacting
-        run.follow(step)
+        run.note_step(step)
         match step:
             case "started":
                 self._usage.compacted()
@@ -356,7 +356,7 @@ class AcpEngine(Engine):
             self._usage.turn_started(is_main=False)
             self._usage.compacted()
             run = self.external.compacting
-            run.follow(None)
+            run.note_step(None)
             response = await session.prompt(f"/{command}", self._withdraw_questions)
             await run.wait_until(lambda: run.step != "started")  # some agents compact after their response
         if response.get("stopReason") == "cancelled":

@@ -195,7 +195,7 @@ class TerminalChat:
         return line
 
     def _drop_closed(self) -> None:
-        """Drop the proposals that the participant no longer follows."""
+        """Drop the proposals that are closed."""
         for number in [at for at, one in self.proposals.items() if not self.is_open(one)]:
             del self.proposals[number]
             self._closed_by_others = number

@@ -169,7 +169,7 @@ async def test_a_refused_chat_is_followed_from_the_moment_of_its_refusal() -> No
         "chat", id="q", ts="t", sender="ada", payload={"text": "Go.", "receipts": True}, to=("coder",)
     )
     await box.add(asks, Admission("refused", ChatRefusal("too large")), is_busy=False)
-    assert [(one.key.id, one.follower, one.told) for one in await store.follows()] == [("q", "ada", "")]
+    assert [(one.key.id, one.participant, one.told) for one in await store.followers()] == [("q", "ada", "")]
 
 
 async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConversation) -> None:

@@ -14,7 +14,7 @@ from mew_protocol.payloads.retrieval import Undo
 
 from mew_agent.agent.inbox_receipts import LEFT_DURING_TURN
 from mew_agent.context.archive import ItemLife
-from mew_agent.context.message_facts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
+from mew_agent.context.message_facts import MAX_FOLLOWERS, MessageKey, ReceiptChange, ReceiptFollower
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange, StoreLimits
 from mew_agent.errors import NotConfirmed
@@ -282,12 +282,12 @@ async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
 
 async def test_many_changes_of_one_message_push_out_no_other_follower(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "coder.sqlite")
-    old, new = (Follow(MessageKey("ada", name), "ada") for name in ("old", "new"))
-    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=(old, new))))
-    changes = [Follow(new.key, "ada", f"queued {number}") for number in range(MAX_FOLLOWS + 1)]
-    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=changes)))
+    old, new = (ReceiptFollower(MessageKey("ada", name), "ada") for name in ("old", "new"))
+    await store.change_inbox(InboxChange(receipts=ReceiptChange(followers=(old, new))))
+    changes = [ReceiptFollower(new.key, "ada", f"queued {number}") for number in range(MAX_FOLLOWERS + 1)]
+    await store.change_inbox(InboxChange(receipts=ReceiptChange(followers=changes)))
     await store.prune(StoreLimits())
-    assert [one.key for one in await store.follows()] == [old.key, new.key]
+    assert [one.key for one in await store.followers()] == [old.key, new.key]
     await store.aclose()
 
 

@@ -6,7 +6,7 @@ import anyio
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import Participant
-from mew_agent.context.message_facts import Follow, Follows, MessageKey
+from mew_agent.context.message_facts import MessageKey, ReceiptFollower, ReceiptFollowers
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -56,28 +56,28 @@ async def test_several_tasks_wait_for_one_message_to_be_read(joined: Joined) -> 
 
 
 def test_a_change_is_due_only_to_the_followers_that_it_may_concern() -> None:
-    follows = Follows()
+    followers = ReceiptFollowers()
     for number in range(1_000):
-        follows.put(Follow(MessageKey("ada", f"m{number}"), "ada", "answered whole"))
-    unread = Follow(MessageKey("ada", "m1000"), "bob", "queued")
-    follows.put(unread)
-    follows.put(Follow(MessageKey("ada", "m1001"), "bob", "refused"))
-    assert len(follows.all) == 1_000
-    assert follows.due(["read"]) == [unread]
-    assert follows.due([unread.key, "read"]) == [unread]
-    assert len(follows.due(["context"])) == 998
-    assert follows.get(MessageKey("ada", "m0"), "ada") is None
-    assert follows.due([MessageKey("ada", "m0")]) == []
-    follows.put(Follow(unread.key, "bob", "in_prompt whole"))
-    assert follows.due(["read"]) == []
+        followers.put(ReceiptFollower(MessageKey("ada", f"m{number}"), "ada", "answered whole"))
+    unread = ReceiptFollower(MessageKey("ada", "m1000"), "bob", "queued")
+    followers.put(unread)
+    followers.put(ReceiptFollower(MessageKey("ada", "m1001"), "bob", "refused"))
+    assert len(followers.all) == 1_000
+    assert followers.due(["read"]) == [unread]
+    assert followers.due([unread.key, "read"]) == [unread]
+    assert len(followers.due(["context"])) == 998
+    assert followers.get(MessageKey("ada", "m0"), "ada") is None
+    assert followers.due([MessageKey("ada", "m0")]) == []
+    followers.put(ReceiptFollower(unread.key, "bob", "in_prompt whole"))
+    assert followers.due(["read"]) == []
 
 
 def test_a_message_that_was_cancelled_may_still_be_read() -> None:
-    follows = Follows()
-    cancelled, refused = (Follow(MessageKey("ada", name), "ada", name) for name in ("cancelled", "refused"))
-    follows.put(cancelled)
-    follows.put(refused)
-    assert follows.due(["read"]) == [cancelled]
+    followers = ReceiptFollowers()
+    cancelled, refused = (ReceiptFollower(MessageKey("ada", name), "ada", name) for name in ("cancelled", "refused"))
+    followers.put(cancelled)
+    followers.put(refused)
+    assert followers.due(["read"]) == [cancelled]
 
 
 async def test_a_follower_is_told_of_a_change_during_a_lost_connection(gateway: RunningGateway, joined: Joined) -> None:

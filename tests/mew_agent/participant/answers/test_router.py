@@ -51,7 +51,7 @@ class Routed:
             context=context,
         )
         changes = self.peers.receive(envelope)
-        if envelope.kind in self.router.streams.follows:
+        if envelope.kind in self.router.streams.received_kinds:
             self.router.streams.receive(envelope)
         if self.router.is_in_use:
             self.router.receive(envelope, changes)
