@@ -77,16 +77,19 @@ def board_lines(
     ended: Mapping[str, str] | None = None,
     items: Iterable[AttentionItem] = (),
     by: Grouping | None = None,
+    only: str | None = None,
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
-    A participant that never reported gets a row only if `launched` names it, since people do not report. Participants
-    outside `agents` without a context have `-` in each cell. The attention `items` decide the urgency of a row. `ended`
-    says, by participant, how ended programs ended. `by` groups the rows; a group's title also counts participants
-    without a row. `now` carries the time zone to show.
+    A participant that never reported gets a row only if `launched` names it, since people do not report. `only` names
+    one participant: it alone gets a row. Participants outside `agents` without a context have `-` in each cell. The
+    attention `items` decide the urgency of a row. `ended` says, by participant, how ended programs ended. `by` groups
+    the rows; a group's title also counts participants without a row. `now` carries the time zone to show.
     """
     everyone = views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
     rows = [row for row in everyone if row.status is not None or row.id in launched or row.ended is not None]
+    if only is not None:
+        rows = everyone = [row for row in everyone if row.id == only]
     lines = [paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)]
     if not rows:
         nothing = "no participant has reported a context window yet"

@@ -16,16 +16,18 @@ from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
-from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option, participant_argument
 from mew_agent.cli.board.board_events import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import configuration_at, find_gateway, find_identity
+from mew_agent.cli.remote.sent_request import NoSuchParticipant
 from mew_agent.errors import ConfigError
 
 
 def show_status(
+    target: Annotated[str | None, participant_argument("Show this participant only.")] = None,
     *,
     watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,
     history: Annotated[
@@ -40,24 +42,28 @@ def show_status(
     """Show each agent's context usage and the requests to you.
 
     With --watch, --json prints one object per change. KNOWN says where a figure comes from; `~` marks an estimate, `?`
-    an unknown figure. At a terminal, --watch opens the full-screen application.
+    an unknown figure. At a terminal, --watch without a participant opens the full-screen application.
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
     if history is not None and watch:
         raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
-    if watch and not (OUTPUT.is_json or plain) and _opens_full_screen(connection, bell=bell):
+    if watch and not (OUTPUT.is_json or plain or target) and _opens_full_screen(connection, bell=bell):
         return
     api = find_gateway(connection)
     _warn_of_killed_supervisor(api)
+    if target is not None:
+        members = [entry.id for entry in api.board().participants]
+        if target not in members:
+            raise NoSuchParticipant(target, api.space, members)
     if history is not None:
-        _print_history(api, history)
+        _print_history(api, history, target)
     elif not watch:
-        _print_once(api, by)
+        _print_once(api, by, target)
     elif not OUTPUT.is_json and terminal.is_terminal(sys.stdout):
-        _redraw(api, by, bell=bell)
+        _redraw(api, by, target, bell=bell)
     else:
-        _print_changes(api, bell=bell)
+        _print_changes(api, target, bell=bell)
 
 
 def _warn_of_killed_supervisor(api: GatewayApi) -> None:
@@ -79,18 +85,19 @@ def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
     return True
 
 
-def _print_once(api: GatewayApi, by: Grouping | None) -> None:
+def _print_once(api: GatewayApi, by: Grouping | None, only: str | None) -> None:
     board, reported = api.board(), api.attention()
     if not OUTPUT.is_json:
-        terminal.print_lines(_lines(board, reported, api, by))
+        terminal.print_lines(_lines(board, reported, api, by, only))
         return
     items = single_items(_with_faults(board, reported, api))
-    terminal.print_json([_as_json(entry, _items_of(entry, items)) for entry in board.participants])
+    shown = [entry for entry in board.participants if only in (None, entry.id)]
+    terminal.print_json([_as_json(entry, _items_of(entry.id, items)) for entry in shown])
 
 
-def _print_history(api: GatewayApi, minutes: int) -> None:
+def _print_history(api: GatewayApi, minutes: int, only: str | None) -> None:
     """Print the stored reports of each participant."""
-    found = api.context_history(minutes * 60)
+    found = api.context_history(minutes * 60, only)
     if OUTPUT.is_json:
         terminal.print_json([one.model_dump(mode="json", exclude_unset=True) for one in found.participants])
     for one in () if OUTPUT.is_json else found.participants:
@@ -107,9 +114,9 @@ def _print_history(api: GatewayApi, minutes: int) -> None:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
 
 
-def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
-    """Return the attention items of this participant and of the space."""
-    return tuple(one for one in items if one.participant in (None, entry.id))
+def _items_of(name: str | None, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
+    """Return the attention items of a participant (None: of all) and of the space."""
+    return tuple(one for one in items if name is None or one.participant in (None, name))
 
 
 def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
@@ -118,21 +125,21 @@ def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
     return {**ParticipantView(entry, terminal.now()).as_json(), "attention": attention}
 
 
-def _print_changes(api: GatewayApi, *, bell: bool) -> None:
+def _print_changes(api: GatewayApi, only: str | None, *, bell: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
     seen: set[str] = set()
     shown: dict[str, tuple[BoardEntry, tuple[AttentionItem, ...]]] = {}
     with api.events() as events:
         for board, reported in _views(events):
-            items = _with_faults(board, reported, api)
+            items = _items_of(only, _with_faults(board, reported, api))
             _ring(items, seen, bell=bell)
             for one in items:
                 if one.id not in seen and not OUTPUT.is_json:
                     terminal.print_line(attention_line(one, now=terminal.now()))
             seen = {one.id for one in items}
             for entry in board.participants:
-                own = _items_of(entry, single_items(items)) if OUTPUT.is_json else ()
-                if shown.get(entry.id) == (entry, own):
+                own = _items_of(entry.id, single_items(items)) if OUTPUT.is_json else ()
+                if only not in (None, entry.id) or shown.get(entry.id) == (entry, own):
                     continue
                 shown[entry.id] = (entry, own)
                 if OUTPUT.is_json:
@@ -146,17 +153,17 @@ def _how_ended(name: str, api: GatewayApi) -> str | None:
     return run.ended().get(name) if run else None
 
 
-def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:
+def _redraw(api: GatewayApi, by: Grouping | None, only: str | None, *, bell: bool) -> None:
     """Draw the table in place. Redraw twice a second, because ages grow without events."""
     latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
 
     def lines() -> list[str]:
-        return _lines(*latest, api, by) if latest is not None else ["waiting for the board ..."]
+        return _lines(*latest, api, by, only) if latest is not None else ["waiting for the board ..."]
 
     seen: set[str] = set()
     with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
         for latest in _views(events):
-            items = _with_faults(*latest, api)
+            items = _items_of(only, _with_faults(*latest, api))
             _ring(items, seen, bell=bell)
             seen = {one.id for one in items}
             live.refresh()
@@ -189,11 +196,13 @@ def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi
     return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
 
 
-def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, by: Grouping | None = None) -> list[str]:
+def _lines(
+    board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, by: Grouping | None, only: str | None
+) -> list[str]:
     run, config = api.run(), configuration_at(api.run_path)
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()
-    items = _with_faults(board, reported, api)
+    items = _items_of(only, _with_faults(board, reported, api))
     heading, *table = board_lines(
         board,
         now=now,
@@ -204,5 +213,6 @@ def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, b
         ended=run.ended() if run else None,
         items=items,
         by=by,
+        only=only,
     )
     return [heading, *attention_lines(items, now=now, style=style), *table]

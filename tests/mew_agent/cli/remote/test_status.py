@@ -70,6 +70,22 @@ async def test_json_lists_each_participant(gateway: RunningGateway) -> None:
     assert "status" not in entries["ada"]
 
 
+async def test_a_named_participant_is_shown_alone(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as client:
+        await status(client, **FULL)
+        await reported(gateway)
+        table, as_json, person, wrong = [
+            await mew("status", *arguments, *seat(gateway))
+            for arguments in (["coder"], ["coder", "--json"], ["ada"], ["codr"])
+        ]
+    heading, _, *rows = table.out.splitlines()
+    assert heading.startswith("review · 1 of 3 members · ")
+    assert [row.split()[0] for row in rows] == ["coder"]
+    assert [entry["id"] for entry in json.loads(as_json.out)] == ["coder"]
+    assert person.out.splitlines()[2].split()[:2] == ["ada", "-"]
+    assert (wrong.code, wrong.err) == (2, "mew: no participant 'codr' in space 'review' (did you mean 'coder'?)\n")
+
+
 async def test_rows_are_grouped_by_model(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as client:
         await status(client, **FULL)
@@ -133,6 +149,11 @@ async def test_watch_as_json_prints_an_entry_per_change() -> None:
     figures = [entry["status"]["tokens"] for entry in entries if entry["id"] == "coder"]
     assert figures[:2] == [98_412, 120_000]
     assert entries[-1]["connected"] is False
+
+
+async def test_watch_of_one_participant_prints_its_entries_only() -> None:
+    outcome = await watched("coder", "--json")
+    assert {json.loads(line)["id"] for line in outcome.out.splitlines()} == {"coder"}
 
 
 async def test_watch_as_json_prints_every_entry_when_the_space_needs_a_person() -> None:
