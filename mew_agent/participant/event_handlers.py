@@ -44,7 +44,7 @@ MAX_OPEN_PROPOSALS = 1_000
 MAX_SHOWN_CHARS = 600
 """How much of a proposal's arguments its text shows. A longer text says how much is missing."""
 
-HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
+HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class ProposalClosed(SpaceEvent):
     """A proposal no longer needs a decision.
 
     `how` is `fulfilled` (`by` a participant), `rejected` (with the `reason`; `by` us, by anyone for the proposer's own
-    call, or by the gateway after all who may approve it rejected it), `withdrawn` by its proposer, or `left` if the
-    proposer left and did not return soon.
+    call, or by the gateway after all who may approve it rejected it), `withdrawn` by its proposer, `left` if the
+    proposer left and did not return soon, or `unknown` (without `by`) if it ended in a `HistoryGap`.
     """
 
     proposal: ProposalMade
@@ -265,12 +265,20 @@ class OpenProposals:
             else:
                 yield ProposalClosed(self._by_id.pop(name), how, by, reason)
 
-    def closed_by_welcome(self, welcome: Envelope, present: Container[str]) -> Iterator[ProposalClosed]:
-        """Close absent participants' proposals that a welcome no longer lists, because we missed their withdrawal."""
+    def closed_by_welcome(
+        self, welcome: Envelope, present: Container[str], gap: HistoryGap | None
+    ) -> Iterator[ProposalClosed]:
+        """Close absent participants' proposals that a welcome no longer lists, because we missed their withdrawal.
+
+        After a gap, close all that it does not list, unless the gateway lists none.
+        """
         listed = proposal_ids_in(welcome.body)
+        is_lost = gap is not None and gap.reason != "not_supported"
         for name, proposal in tuple(self._by_id.items()):
             if name not in listed and proposal.sender not in present:
                 yield ProposalClosed(self._by_id.pop(name), "left", proposal.sender)
+            elif name not in listed and is_lost:
+                yield ProposalClosed(self._by_id.pop(name), "unknown", "")
 
 
 _CLOSING_KINDS: Mapping[str, HowClosed] = {
@@ -410,7 +418,7 @@ class EventEmitter:
         if changes.gap is not None:
             yield changes.gap
         if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):
-            yield from self.proposals.closed_by_welcome(envelope, self._messenger.peers)
+            yield from self.proposals.closed_by_welcome(envelope, self._messenger.peers, changes.gap)
             for proposal in proposals_in(envelope.body):
                 yield from self._proposed(proposal)
         if envelope.sender == self._messenger.id:

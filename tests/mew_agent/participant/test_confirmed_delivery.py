@@ -11,7 +11,7 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.errors import NotAccepted, NotConfirmed
-from mew_agent.participant.event_handlers import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived, ProposalClosed
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import FaultyLink, faulty_link
@@ -214,6 +214,31 @@ async def test_missing_more_than_the_gateway_keeps_emits_a_gap(caplog: pytest.Lo
     assert recorder.gaps[0].reason == "history_gone"
     assert recorder.texts[-1] == "19"
     assert recorder.texts == [str(number) for number in range(20 - len(recorder.texts), 20)]
+
+
+async def test_a_proposal_with_a_decision_in_a_gap_is_closed() -> None:
+    closed = list[ProposalClosed]()
+    async with (
+        serve_gateway(config("history_envelopes: 5")) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        faulty_link(gateway.port) as other,
+        participant(other, "bob") as bob,
+    ):
+        ada.on_proposal_closed(closed.append)
+        for name in ("open", "withdrawn"):
+            await bob.send("mcp/proposal", {"method": name}, to="ada")
+        await until(lambda: len(ada.proposals) == 2)
+        still_open, withdrawn = ada.proposals
+        link.stall()
+        await link.cut("reset")
+        await bob.send("mcp/withdraw", {"reason": "x"}, correlation_id=(withdrawn.envelope.id,))
+        for number in range(20):
+            await bob.chat(str(number))
+        link.release()
+        await until(lambda: closed)
+        assert ada.proposals == (still_open,)
+    assert closed == [ProposalClosed(withdrawn, "unknown", "")]
 
 
 async def test_a_gateway_that_lost_its_history_causes_a_gap() -> None:
