@@ -86,7 +86,7 @@ class AgentSettings(SparseSettings):
     name: str | None = None
     """Name shown to others (default: the participant id)."""
     model: ModelName = DEFAULT_MODEL
-    """Model to call, or the file of a built-in model that runs one."""
+    """Model to call, or a file that a built-in model runs."""
     base_url: ModelUrl | None = None
     """URL of an OpenAI-compatible server (default: OpenAI), or the name of a built-in model."""
     system_prompt: str | None = None
@@ -113,7 +113,8 @@ class AgentSettings(SparseSettings):
     compact_early: bool = False
     """Also compact at the end of a task, from 70 % of the window on, if the next usual task would not fit."""
     measure_compactions: bool = False
-    """Measure what a compaction frees with two or three model calls of one token if the server cannot count prompts."""
+    """Measure the tokens that a compaction frees with two or three model calls of one token if the server cannot count
+    prompts."""
     max_compacting: Positive | None = None
     """Number of agents of the space that may compact at the same time; further ones wait while they have room (default:
     half of the agents, at least one)."""
@@ -141,9 +142,9 @@ class AgentSettings(SparseSettings):
     """Which chats reach a running answer before its next model call: those of its asker (`asker`), also chats marked
     `urgent` (`urgent`), all that wait (`all`), or none (`never`)."""
     together: int | None = Field(default=None, ge=2, le=64)
-    """If more chats than this number wait, answer up to so many in one turn (default: each in its own)."""
+    """If more chats than this number wait, answer up to this number in one turn (default: each in its own)."""
     loop_limits: LoopLimits = Field(default_factory=LoopLimits)
-    """Limits of conversations between agents without a person (chats then wait), and of what one sender costs."""
+    """Limits of conversations between agents without a person (chats then wait), and of the tokens for one sender."""
     max_iterations: Positive = 10
     """Limit of model calls for one answer."""
     max_turn_seconds: Seconds = 1800.0
@@ -153,10 +154,10 @@ class AgentSettings(SparseSettings):
     max_sessions: int = Field(default=16, ge=1, le=64)
     """Sessions kept apart for one participant, such as a client. It loses the least recently used one first."""
     store_max_days: Positive | None = None
-    """Age in days above which what has left the context is removed from the session file, or from memory (default:
+    """Age in days above which messages outside the context are removed from the session file, or from memory (default:
     keep)."""
     store_max_megabytes: Positive = 256
-    """Size above which the oldest of what has left the context is removed from the session file, or from memory."""
+    """Size above which the oldest messages outside the context are removed from the session file, or from memory."""
     store_max_compactions: Positive = 100
     """Number of compactions that can be listed and undone; older ones are dropped."""
     tool_timeout_seconds: Seconds = 300.0
@@ -174,7 +175,7 @@ class AgentSettings(SparseSettings):
     max_result_tokens: Positive | None = None
     """Limit of tokens for one tool result (default: a share of the free window)."""
     long_results: Literal["cut", "refuse"] = "cut"
-    """What to do with a longer result: `cut` its middle, or `refuse` it and pass on only its id."""
+    """Action for a longer result: `cut` its middle, or `refuse` it and pass on only its id."""
     reasoning_enabled: bool = True
     """Broadcast the model's reasoning."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

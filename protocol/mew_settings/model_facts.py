@@ -36,4 +36,4 @@ class ModelFacts(SparseSettings):
     withhold_tool_results_above_bytes: Positive | None = None
     """Size in bytes above which a policy may withhold a tool result at high levels."""
     price: ModelPrice | None = None
-    """What the provider charges; reports then show in money what compactions and all model calls cost."""
+    """Prices of the provider; reports then show the cost of compactions and of all model calls in money."""

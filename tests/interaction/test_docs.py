@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -28,6 +28,7 @@ from mew_protocol import errors
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.all_kinds import PAYLOADS
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import WORDS
 from mew_spaces.config.loading import parse_space
@@ -493,3 +494,9 @@ def test_the_page_on_http_names_the_status_of_every_declared_error() -> None:
     page = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
     named = set(map(int, re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)))
     assert {status for one in OPERATIONS for status in one.errors} - named == set()
+
+
+def test_the_page_on_http_names_every_kind_that_needs_a_person() -> None:
+    page = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)` \| (?:blocking|warning|notice)", page, re.MULTILINE)
+    assert sorted(named) == sorted(get_args(AttentionItem.model_fields["kind"].annotation))

@@ -235,7 +235,7 @@ def resume(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
 def shutdown(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Shut a participant down.
 
-    It leaves the space, and its program ends. The gateway refuses what it sends until it joins again.
+    It leaves the space, and its program ends. The gateway refuses its messages until it joins again.
     """
     with request.send(kinds.PARTICIPANT_SHUTDOWN, Shutdown(reason=reason)) as sent:
         try:

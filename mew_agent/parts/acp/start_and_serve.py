@@ -89,7 +89,7 @@ def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
     """Serve an agent of a space to an editor that speaks ACP.
 
     It speaks the Agent Client Protocol on standard input and output. The editor acts as the space's person: it chats
-    with the agent, sees how full its context is, and decides about what the agent proposes.
+    with the agent, sees how full its context is, and decides about its proposals.
     """
     require_extra("acp", "an ACP agent")
     require_pipe(0, "standard input")

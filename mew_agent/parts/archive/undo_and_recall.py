@@ -54,7 +54,7 @@ def history(
 ) -> None:
     """List a participant's compactions.
 
-    Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
+    Lists time, cause, tokens before and after, requester or approver, and cost of each, oldest first. A
     `forget`, a `clear` and an undo are listed too. Uses the gateway's records with `--csv`, or if the participant is
     away or keeps no list.
     """

@@ -91,7 +91,7 @@ class CapabilityChange:
     written: Annotated[
         list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
     ]
-    to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
+    to: Annotated[list[str] | None, option("--to ID", "Only envelopes to this participant; repeatable.")] = None
     tool: Annotated[str | None, option("--tool NAME", "Only calls of this tool, for `mcp/request`.")] = None
     reason: ReasonOption = None
 
@@ -127,13 +127,13 @@ def revoke(
     change: CapabilityChange,
     *,
     keep_passed_on: Annotated[
-        bool, option("--keep-passed-on", "Do not revoke what the participant passed on.")
+        bool, option("--keep-passed-on", "Do not revoke grants that were passed on.")
     ] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Revoke capabilities granted to a participant.
 
-    Also revokes what the participant passed on to others. Capabilities from space.yaml or an invitation stay.
+    Also revokes the grants that the participant passed on. Capabilities from space.yaml or an invitation stay.
     """
     api, recipient = find_gateway(connection), change.recipient
     check_known(api, api.board(), recipient)

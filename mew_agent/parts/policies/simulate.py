@@ -37,7 +37,7 @@ def simulate(
 ) -> None:
     """Replay a log of context sizes through a policy.
 
-    Reads JSON Lines, and prints what the policy would have done at each step.
+    Reads JSON Lines, and prints the policy's actions at each step.
     """
     chosen, limit_tokens = _configured(load_policy(policy), limit, settings or ())
     simulation = Simulation(chosen, limit_tokens)

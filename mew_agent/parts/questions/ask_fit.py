@@ -46,7 +46,7 @@ def fit(
     """Check whether a text fits into an agent's context.
 
     Asks the agent, which knows the tokens of its model. If it does not answer, compares an estimate with its last
-    report. Exits with code 3 if it does not fit, and with code 1 if that is not known.
+    report. Exits with code 3 if the text does not fit, and with code 1 if that is unknown.
     """
     api = find_gateway(connection)
     question = FitRequest.of(terminal.read_text(file, "FILE") if tokens is None else tokens)

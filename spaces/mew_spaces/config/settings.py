@@ -353,7 +353,7 @@ class HistoryOptions(SettingsModel):
     """The storage of accepted envelopes. `limits` sets their maximum number and total size."""
 
     durability: Literal["memory", "flushed", "synced"] = "flushed"
-    """Where an envelope is before it is accepted: in memory, with the operating system, or on the disk."""
+    """Accept an envelope when it is in memory, passed to the operating system, or on the disk."""
     age_seconds: float | None = Field(default=None, gt=0)
     """Maximum age of an envelope that can be read (default: no limit)."""
 
@@ -363,7 +363,7 @@ class AttentionOptions(SettingsModel):
 
     webhook: Annotated[str, matching(r"https?://\S+", "must be a URL like https://example.org/hook")] | None = None
     secret_file: str | None = Field(default=None, min_length=1)
-    """File with a secret that each request carries as `Authorization: Bearer SECRET`."""
+    """File with a secret for the header `Authorization: Bearer SECRET` of each request."""
     kinds: tuple[AttentionKind, ...] | None = None
     """Kinds to post; None: all whose level is `blocking` or `warning`."""
 
