@@ -1,4 +1,4 @@
-"""The inbox of an agent: chats to answer, held chats, and chats kept as context.
+"""The inbox of an agent: chats to answer, those that wait for somebody or for room, and chats kept as context.
 
 Owns the limits of each sender, the turns that senders take, and the rule that only the sender can cancel a chat. Stores
 each change before anything else happens, so a killed process continues each chat where it was. Others decide which
@@ -46,7 +46,15 @@ from mew_agent.context.message_facts import (
     ReceiptFollower,
 )
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, StoredChat, StoreUnusable
+from mew_agent.context.store import (
+    LOOP_STOPPED,
+    ChatForm,
+    ChatRefusal,
+    ChatState,
+    InboxChange,
+    StoredChat,
+    StoreUnusable,
+)
 from mew_agent.participant.messenger import timestamp
 from mew_agent.settings import BetweenSteps
 
@@ -64,8 +72,8 @@ For these limits, a long chat counts as several (see `weight_of`).
 MAX_OVERHEARD_CHATS = 200
 """Beyond this number the sender with the most overheard chats loses its oldest."""
 
-MAX_HELD_CHATS = 100
-"""Beyond this number, the oldest held chats of one sender are only kept as context."""
+MAX_STOPPED_CHATS = 100
+"""Beyond this number, the oldest chats of one sender in a stopped loop are only kept as context."""
 
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""
@@ -93,7 +101,7 @@ class Admission:
     is_certain: bool = True
 
 
-Outcome = Literal["next", "queued", "held", "kept", "ignored", "refused"]
+Outcome = Literal["next", "queued", "no_room", "kept", "ignored", "refused"]
 """The outcome of a chat that arrived: answered as soon as possible, after others, or once there is room; kept as
 context, or until a person speaks; ignored; or refused."""
 
@@ -293,11 +301,11 @@ class Inbox:
         """Keep a chat that is not answered now: as context, until it fits, or until a person speaks."""
         if verdict == "no_room":
             await self._put(chat, "no_room", position)
-            return "held"
-        await self._put(chat, "held" if verdict == "hold" else "overheard", position)
-        if verdict == "hold":
-            of_sender = [one for one in self.in_state("held") if one.envelope.sender == chat.envelope.sender]
-            for oldest in of_sender[:-MAX_HELD_CHATS]:
+            return "no_room"
+        await self._put(chat, LOOP_STOPPED if verdict == "loop_stopped" else "overheard", position)
+        if verdict == "loop_stopped":
+            of_sender = [one for one in self.in_state(LOOP_STOPPED) if one.envelope.sender == chat.envelope.sender]
+            for oldest in of_sender[:-MAX_STOPPED_CHATS]:
                 await self._put(oldest, "overheard")
         return "kept"
 
@@ -330,7 +338,7 @@ class Inbox:
         and its answer is sent. Returns the chats that ended.
         """
         joined = () if self._is_answered else self.joined
-        waiting = (*self.in_state("queued", "held", "no_room", "answering"), *joined)
+        waiting = (*self.in_state("queued", LOOP_STOPPED, "no_room", "answering"), *joined)
         meant = [chat for chat in waiting if is_about(cancel, chat.envelope)]
         cancelled = [self._as_cancelled(chat) for chat in meant if _was_begun(chat)]
         gone = [chat for chat in meant if not _was_begun(chat)]
@@ -357,8 +365,8 @@ class Inbox:
         }
 
     async def release(self, senders: Collection[str]) -> None:
-        """Queue the held chats of these senders that ask something; keep the others as context."""
-        for chat in self.in_state("held"):
+        """Queue the chats of these senders in a stopped loop that ask something; keep the others as context."""
+        for chat in self.in_state(LOOP_STOPPED):
             if chat.envelope.sender in senders:
                 await self._put(chat, "queued" if asks_something(chat.envelope) else "overheard")
 

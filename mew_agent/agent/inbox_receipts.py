@@ -21,7 +21,7 @@ from mew_protocol.payloads.read_receipts import (
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
 from mew_agent.context.message_facts import MessageKey, MessageRecord, ReceiptChange, ReceiptFollower
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import InboxChange, StoredChat, StoreUnusable
+from mew_agent.context.store import LOOP_STOPPED, InboxChange, StoredChat, StoreUnusable
 from mew_agent.conversation.message_forms import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptBook, ReceiptSource
@@ -32,7 +32,7 @@ logger = logging.getLogger("mew_agent.agent.inbox_receipts")
 NEVER_ARRIVED: Final = "it never arrived, was answered without a model, or is older than the receipts that are kept"
 
 WAITS: Final = {
-    "held": "it belongs to a loop of agents and waits for a person or a program",
+    LOOP_STOPPED: "it belongs to a loop of agents and waits for a person or a program",
     "no_room": "it does not fit the context and waits for its sender's choice",
     "overheard": "it needs no answer and enters with the next turn",
 }

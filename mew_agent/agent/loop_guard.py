@@ -37,9 +37,9 @@ MAX_QUESTION_CHARS: Final = 20_000
 
 WINDOW_SECONDS: Final = 60.0
 
-Verdict = Literal["answer", "context", "hold", "no_room"]
-"""What to do with a chat: answer it, keep it as context, hold it until a person or a program speaks, or until there is
-room for it."""
+Verdict = Literal["answer", "context", "loop_stopped", "no_room"]
+"""What to do with a chat: answer it, keep it as context, or let it wait until a person or a program speaks, or until
+there is room for it."""
 
 _QUOTED: Final = re.compile(
     r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^“”\n]*”|https?://\S+", re.MULTILINE
@@ -193,11 +193,11 @@ class LoopGuard:
         if is_agent and is_answer and not asks_something(chat):
             return "context"
         if is_agent and sender in self.stopped:
-            return "hold"
+            return "loop_stopped"
         seen = self._chats.get(chat.id, _FORGOTTEN)
         if (reason := self._limit_reached(sender, seen, at_seconds)) is not None:
             self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin))
-            return "hold"
+            return "loop_stopped"
         if at_seconds is not None:
             self._answered_at[sender] = answered = self._answered_at.get(sender, deque())
             answered.append(at_seconds)
@@ -211,9 +211,9 @@ class LoopGuard:
             return f"{self.limits.exchanges_per_minute} exchanges within a minute"
         return None
 
-    def restore(self, held: Iterable[Envelope]) -> None:
-        """Stop talking to the senders of chats that an earlier process held."""
-        for chat in held:
+    def restore(self, waiting: Iterable[Envelope]) -> None:
+        """Stop talking to the senders of chats that wait since an earlier process."""
+        for chat in waiting:
             self.stopped.setdefault(chat.sender, StoppedTalk("stopped before a restart", chat.ts))
 
     def _remember(self, chat: Envelope) -> None:

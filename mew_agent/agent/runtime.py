@@ -36,7 +36,7 @@ from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
+from mew_agent.context.store import LOOP_STOPPED, ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation import conversation_events
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
@@ -236,7 +236,7 @@ CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay out
 FIRST_HISTORY: Final = 1_000
 """How many envelopes an agent reads after a process that was killed while it joined for the first time."""
 
-LOOP_STOPPED: Final = (
+LOOP_NOTICE: Final = (
     "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
 )
 
@@ -290,7 +290,7 @@ class AgentRuntime(Hooks):
         """Load the state of an earlier process. Joining then delivers all envelopes since."""
         await self._engine.load()
         position, client = await self.inbox.load(), self._me.session.client
-        self._loops.restore(chat.envelope for chat in self.inbox.in_state("held"))
+        self._loops.restore(chat.envelope for chat in self.inbox.in_state(LOOP_STOPPED))
         await self._budgets.load()
         await self.receipts.load()
         if position is not None:
@@ -556,10 +556,10 @@ class AgentRuntime(Hooks):
 
         Uses tasks: sending waits while the gateway is away, and must not delay receiving.
         """
-        if outcome in ("queued", "held") and self._me.messenger.is_paused:
+        if outcome in ("queued", "no_room") and self._me.messenger.is_paused:
             self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
-        if decision.fit is not None and outcome in ("next", "queued", "held"):
-            self._me.start_soon(partial(self.headroom.warn, chat, decision.fit, is_held=outcome == "held"))
+        if decision.fit is not None and outcome in ("next", "queued", "no_room"):
+            self._me.start_soon(partial(self.headroom.warn, chat, decision.fit, is_held=outcome == "no_room"))
         if outcome == "queued":
             self._me.start_soon(self._acknowledge, chat)
         elif decision.refusal is not None:
@@ -604,14 +604,14 @@ class AgentRuntime(Hooks):
             await self.inbox.release(released)
             self.waits_changed()
 
-    async def _announce_loop(self, held: Envelope) -> None:
+    async def _announce_loop(self, chat: Envelope) -> None:
         """Notify the person or program that began a stopped conversation, once."""
-        talk = self._loops.stopped.get(held.sender)
+        talk = self._loops.stopped.get(chat.sender)
         if talk is not None:
-            # It refers to the held chat and needs no reply, so that no agent takes it for a question.
-            payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
+            # It refers to the waiting chat and needs no reply, so that no agent takes it for a question.
+            payload = {"text": LOOP_NOTICE.format(peer=chat.sender, reason=talk.reason), "needs_reply": False}
             to = (talk.origin,) if talk.origin is not None and talk.origin in self._me.peers else ()
-            await self._me.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+            await self._me.send(kinds.CHAT, payload, to=to, correlation_id=(chat.id,))
 
 
 def _facts_in(welcome: Envelope) -> SpaceFacts:

@@ -11,9 +11,9 @@ from mew_protocol.ids import Position
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import (
-    MAX_HELD_CHATS,
     MAX_OVERHEARD_CHATS,
     MAX_QUEUED_CHATS,
+    MAX_STOPPED_CHATS,
     QUEUED,
     Admission,
     Inbox,
@@ -84,7 +84,7 @@ async def test_a_chat_that_needs_no_reply_leaves_nothing_to_decide(to: tuple[str
 
 async def test_the_inbox_forgets_which_chats_it_had_to_decide_about() -> None:
     box = Inbox("coder", AddressFilter(("coder",), "model"), MemoryStore())
-    verdicts: tuple[Verdict, ...] = ("context", "hold", "answer")
+    verdicts: tuple[Verdict, ...] = ("context", "loop_stopped", "answer")
     for number in range(10 * len(verdicts)):
         said = chat("Somebody?", to=(), name=str(number), sender="bob" if number % 2 else "ada")
         await add(box, said, verdict=verdicts[number % len(verdicts)], is_busy=True)
@@ -106,13 +106,13 @@ async def test_a_long_chat_counts_as_several_short_ones(start_conversation: Star
         assert len(tuple(box.take_overheard())) == MAX_OVERHEARD_CHATS // 11
 
 
-@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
+@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_STOPPED_CHATS)])
 async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: Verdict, limit: int) -> None:
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for number in range(limit + 5):
         await add(box, chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
     outcome = await add(box, chat("Mine?"), is_busy=True, verdict=verdict)
-    assert outcome == ("queued" if verdict == "answer" else "held")
+    assert outcome == ("queued" if verdict == "answer" else "no_room")
 
 
 async def test_senders_take_turns_in_the_queue() -> None:
@@ -150,7 +150,7 @@ async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> Non
     assert (len(kept), kept[0]) == (MAX_OVERHEARD_CHATS, "The valve is blue.")
 
 
-@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
+@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_STOPPED_CHATS)])
 async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit: int) -> None:
     store, rules = MemoryStore(), AddressFilter(("coder",), "rules")
     box = Inbox("coder", rules, store)

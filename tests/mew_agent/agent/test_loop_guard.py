@@ -84,7 +84,7 @@ def test_a_person_is_answered_whatever_it_refers_to() -> None:
 def test_a_program_that_reacts_to_every_answer_is_limited_in_rate() -> None:
     room = Room(exchanges_per_minute=3)
     verdicts = [room.decide(room.chat("bot", "one", room.chat("one", "bot").id), at=1.0) for _ in range(5)]
-    assert verdicts == ["answer"] * 3 + ["hold"] * 2
+    assert verdicts == ["answer"] * 3 + ["loop_stopped"] * 2
     late = room.chat("bot", "one", room.chat("one", "bot").id)
     assert room.guard.release(late, at_seconds=2.0) == ()
     assert room.guard.release(late, at_seconds=62.0) == ("bot",)
@@ -106,24 +106,24 @@ def exchange(room: Room, times: int, peer: str = "two", at: float = 0.0) -> list
 def test_agents_stop_after_so_many_messages_until_a_person_speaks() -> None:
     room = Room("two", hops=8)
     room.chat("one", "two", room.chat("ada", "one").id)
-    assert exchange(room, 20) == ["answer"] * 3 + ["hold"]
+    assert exchange(room, 20) == ["answer"] * 3 + ["loop_stopped"]
     stopped = room.guard.stopped["two"]
     assert (stopped.origin, stopped.reason) == ("ada", "8 messages between agents since a person spoke")
-    assert room.decide(room.chat("two", "one", text="Hello?")) == "hold"
+    assert room.decide(room.chat("two", "one", text="Hello?")) == "loop_stopped"
     assert room.guard.release(room.chat("two", "one"), at_seconds=0) == ()
     assert room.guard.release(room.chat("ada", "carl"), at_seconds=0) == ()
     assert room.guard.release(room.chat("ada", "two"), at_seconds=0) == ("two",)
-    assert exchange(room, 20)[-2:] == ["answer", "hold"]
+    assert exchange(room, 20)[-2:] == ["answer", "loop_stopped"]
     assert room.guard.release(room.chat("ada"), at_seconds=0) == ("two",)
 
 
 def test_exchanges_within_a_minute_are_limited_for_any_sender() -> None:
     room = Room("two", hops=1000, exchanges_per_minute=5)
-    assert exchange(room, 20) == ["answer"] * 5 + ["hold"]
+    assert exchange(room, 20) == ["answer"] * 5 + ["loop_stopped"]
     assert room.guard.release(room.chat("monitor"), at_seconds=1) == ("two",)
-    assert exchange(room, 20, at=1) == ["hold"]
+    assert exchange(room, 20, at=1) == ["loop_stopped"]
     assert room.guard.release(room.chat("ada", "one"), at_seconds=1) == ("two",)
-    assert exchange(room, 20, at=1) == ["answer"] * 5 + ["hold"]
+    assert exchange(room, 20, at=1) == ["answer"] * 5 + ["loop_stopped"]
 
 
 def test_a_ring_of_agents_is_counted_through_all_of_them() -> None:
@@ -150,7 +150,7 @@ def test_questions_within_one_answer_count_from_the_person_it_is_for() -> None:
         room.chat("one", "two", question.id)
     room.guard.observe(envelope("two", "reasoning/conclusion", {}, "r2", context="r1"))
     room.chat("two", "ada", person.id)
-    assert exchange(room, 20)[-1] == "hold"
+    assert exchange(room, 20)[-1] == "loop_stopped"
 
 
 def test_interleaved_reasonings_count_each_answer_from_its_own_chat() -> None:
@@ -197,7 +197,7 @@ def test_interleaved_reasonings_count_each_answer_from_its_own_chat() -> None:
 def test_agents_are_recognised_by_what_they_send(kind: str, payload: dict[str, Any]) -> None:
     room = Room(hops=2)
     room.guard.observe(envelope("two", kind, payload))
-    assert exchange(room, 20)[-1] == "hold"
+    assert exchange(room, 20)[-1] == "loop_stopped"
 
 
 def test_a_participant_that_only_chats_is_no_agent() -> None:
@@ -211,7 +211,7 @@ def test_a_participant_that_only_chats_is_no_agent() -> None:
 def test_stopped_conversations_are_stopped_after_a_restart() -> None:
     room = Room("two")
     room.guard.restore([envelope("two", "chat", {"text": "Hello?"})])
-    assert room.decide(room.chat("two", "one")) == "hold"
+    assert room.decide(room.chat("two", "one")) == "loop_stopped"
     assert room.guard.waits[0].peer == "two"
     assert room.guard.release(room.chat("ada", "one"), at_seconds=0) == ("two",)
     assert room.decide(room.chat("two", "one")) == "answer"
