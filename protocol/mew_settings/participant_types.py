@@ -36,7 +36,8 @@ _OF_COMMANDS: Final = ("command", "args")
 class ProgramStart:
     """A program to start: its command line, and its settings, passed as JSON in the type's variable.
 
-    `host` is the command of a process that can run several such programs, by the orders of `launch.host_messages`.
+    `host` is the command of a process that can run several such programs, by the orders of
+    `launch.shared_process_messages`.
     """
 
     command: tuple[str, ...]

@@ -280,7 +280,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.terminal.terminal_chat.TerminalChat._chat": _PART,
     "mew_agent.parts.mcp.bridge_and_serve._parse_arguments": _OPERATOR,
     "mew_agent.parts.mcp.bridge_and_serve._parse_environment": _OPERATOR,
-    "mew_agent.cli.programs.agent_host.check_settings": _OPERATOR,
+    "mew_agent.cli.programs.shared_process.check_settings": _OPERATOR,
     "mew_agent.parts.policies.simulate._configured": _OPERATOR,
     "mew_agent.parts.policies.simulate._number": _OPERATOR,
     "mew_agent.parts.openai_api.serve_openai.read_keys": _OPERATOR,

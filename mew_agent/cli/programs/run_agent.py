@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import (
     participant_option,
     read_log_level,
 )
-from mew_agent.cli.programs.agent_host import check_settings, serve_agents
+from mew_agent.cli.programs.shared_process import check_settings, serve_agents
 from mew_agent.config.agent_config import Source, load_agent_config
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.program import run_until_signal

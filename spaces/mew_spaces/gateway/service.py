@@ -428,7 +428,7 @@ class SpaceService:
         if self._writer is not None:
             self._writer.close()
 
-    # Events in their order: see `Host` in `storage`
+    # Events in their order: see `StoredSpace` in `storage`
 
     def number(self, submission: Submission) -> None:
         """Stage the changes and broadcasts of a decided event in the log."""

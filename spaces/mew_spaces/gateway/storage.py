@@ -65,7 +65,7 @@ class Submission:
             self.completed.set()
 
 
-class Host(Protocol):
+class StoredSpace(Protocol):
     """The space, from the view of its storage."""
 
     space: SpaceCore
@@ -144,11 +144,11 @@ class LocalStorage:
     is_shared = False
     has_others = False
 
-    def __init__(self, host: Host) -> None:
-        self.log = host.log
-        self._host = host
-        self._is_immediate = not host.log.is_slow
-        self._keeps_envelopes = host.log.durability != "memory"
+    def __init__(self, service: StoredSpace) -> None:
+        self.log = service.log
+        self._service = service
+        self._is_immediate = not service.log.is_slow
+        self._keeps_envelopes = service.log.durability != "memory"
         self._waiting: deque[Submission] = deque()
         self._in_flight: list[Submission] = []
         self._unstored: dict[str, bytes | None] = {}
@@ -210,7 +210,7 @@ class LocalStorage:
                 self._end_batch(batch, self._write(batch))
         finally:
             self._is_busy = False
-        self._host.settle()
+        self._service.settle()
 
     async def _store_batches(self) -> None:
         self._wake = anyio.Event()
@@ -224,7 +224,7 @@ class LocalStorage:
                 while (batch := self._begin_batch()) is not None:
                     problem = None if batch is NOTHING else await to_thread.run_sync(self._write, batch)
                     self._end_batch(batch, problem)
-                    self._host.settle()
+                    self._service.settle()
                     await _keep_up_once(self.log)
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
 
@@ -247,7 +247,7 @@ class LocalStorage:
 
     def _decide_waiting(self) -> None:
         """Decide waiting events, up to one that depends on an earlier one of the batch."""
-        space = self._host.space
+        space = self._service.space
         touched: set[object] = set()
         while self._waiting:
             event = self._waiting[0].event
@@ -256,12 +256,12 @@ class LocalStorage:
                 break
             submission = self._waiting.popleft()
             if not self.is_storing and self._keeps_envelopes and isinstance(event, EnvelopeArrives):
-                self._host.refuse(submission)
+                self._service.refuse(submission)
                 continue
             space.batch += 1
-            submission.decision = decision = space.decide(event, now=self._host.now())
+            submission.decision = decision = space.decide(event, now=self._service.now())
             self._in_flight.append(submission)
-            self._host.number(submission)
+            self._service.number(submission)
             if self._is_immediate:
                 break
             if isinstance(event, EnvelopeArrives) and decision.receipt.accepted is not None:
@@ -298,12 +298,12 @@ class LocalStorage:
                 decision = submission.decision
                 assert decision is not None
                 if error is not None and not self._holds_unstored(submission, decision):
-                    self._host.refuse(submission, is_unknown=isinstance(error, OutcomeUnknown))
+                    self._service.refuse(submission, is_unknown=isinstance(error, OutcomeUnknown))
                     continue
                 first = submission.numbered[0][1] if submission.numbered else None
-                if follows := self._host.space.apply(decision, after=0 if first is None else first - 1):
+                if follows := self._service.space.apply(decision, after=0 if first is None else first - 1):
                     self._stage(follows)
-                self._host.complete(submission)
+                self._service.complete(submission)
         finally:
             self._in_flight = []
         if error is not None:
@@ -327,7 +327,7 @@ class LocalStorage:
     def _stage(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StateChanged):
-                self._host.store.stage(effect.changes)
+                self._service.store.stage(effect.changes)
 
 
 async def keep_up(space_log: SpaceLog) -> None:

@@ -31,7 +31,7 @@ from mew_spaces.launch.run_file import Role
 
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
-HOSTS: Final = "system:agents"
+SHARED_PROCESSES: Final = "system:agents"
 """Names of programs. No participant may have one of these ids."""
 
 FIFOS: Final = "fifos"

@@ -24,11 +24,11 @@ from mew_settings.backoff import Backoff
 
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch import program_logs
-from mew_spaces.launch.hosts import HostedProgram, HostPool, RunningProgram
-from mew_spaces.launch.launch import HOSTS, Program
+from mew_spaces.launch.launch import SHARED_PROCESSES, Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
 from mew_spaces.launch.program_logs import last_write, log_path, open_log, prepare_log_folder
 from mew_spaces.launch.run_file import Exit, RunFile, end_run, read_run_file, write_run_file
+from mew_spaces.launch.shared_processes import RunningAgent, RunningProgram, SharedProcesses
 
 log = logging.getLogger("mew_spaces")
 
@@ -76,7 +76,7 @@ class Supervisor:
     _failure: ProgramFailed | None = field(default=None, init=False)
     _how: str = field(default="was stopped", init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
-    _hosts: HostPool | None = field(default=None, init=False)
+    _shared_processes: SharedProcesses | None = field(default=None, init=False)
     _kept: dict[str, tuple[anyio.CancelScope, anyio.Event]] = field(default_factory=dict, init=False)
     """What ends the watch over each participant's program, and what is set when it has ended."""
 
@@ -98,13 +98,15 @@ class Supervisor:
         listens, or does not listen in time. Always stops all programs and removes the run file before it returns.
         """
         names = [program.name for program in (*services, *participants)]
-        names += [HOSTS] if any(program.host for program in participants) else []
+        names += [SHARED_PROCESSES] if any(program.host for program in participants) else []
         prepare_log_folder(self.log_folder, names, self.log_links)
         self._save(self.run)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                self._hosts = HostPool(tasks, self._open_host, self.on_output, GRACE_SECONDS)
+                self._shared_processes = SharedProcesses(
+                    tasks, self._open_shared_process, self.on_output, GRACE_SECONDS
+                )
                 tasks.start_soon(program_logs.keep_logs_bounded, self.log_folder)
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
@@ -126,8 +128,8 @@ class Supervisor:
             scope, ended = self._kept[participant.name]
             scope.cancel()
             await ended.wait()
-        if self._tasks is not None and self._hosts is not None and not self._stop.is_set():
-            self._hosts.trust(participant.name)
+        if self._tasks is not None and self._shared_processes is not None and not self._stop.is_set():
+            self._shared_processes.trust(participant.name)
             prepare_log_folder(self.log_folder, [participant.name], self.log_links)
             await self._begin(self._tasks, participant)
 
@@ -231,7 +233,7 @@ class Supervisor:
                         self._report("the gateway is back")
                     await running.wait()
                 code = running.returncode
-                if isinstance(running, HostedProgram):
+                if isinstance(running, RunningAgent):
                     others = running.shared_with or 0
                 if code is None:
                     self._log_failure(program, f"did not listen within {self.ready_seconds:g} seconds")
@@ -246,8 +248,10 @@ class Supervisor:
         """Run a program, alone or in a process with others, and record it in the run file."""
         async with AsyncExitStack() as stack:
             running: RunningProgram
-            if program.host and self._hosts is not None:
-                running = await stack.enter_async_context(self._hosts.running(program, self._log_path(program)))
+            if program.host and self._shared_processes is not None:
+                running = await stack.enter_async_context(
+                    self._shared_processes.running(program, self._log_path(program))
+                )
             else:
                 running = await stack.enter_async_context(self._own_process(program))
             mark = started_mark(running.pid) or ""
@@ -272,7 +276,7 @@ class Supervisor:
                 tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
 
     @asynccontextmanager
-    async def _open_host(self, program: Program) -> AsyncIterator[Process]:
+    async def _open_shared_process(self, program: Program) -> AsyncIterator[Process]:
         """Start a process for several agents, which reads orders from one pipe and reports through another."""
         with open_log(self._log_path(program)) as file:
             pipe = subprocess.PIPE

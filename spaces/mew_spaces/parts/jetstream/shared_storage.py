@@ -49,7 +49,7 @@ log = logging.getLogger("mew_spaces")
 
 def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) -> OpenStorage:
     """Return a function that opens the storage of a space on a connected backplane, within the bounds of `options`."""
-    return lambda host, former: SharedStorage(host, backplane, options or ReplicaOptions(), former)
+    return lambda service, former: SharedStorage(service, backplane, options or ReplicaOptions(), former)
 
 
 class SharedStorage:
@@ -57,18 +57,18 @@ class SharedStorage:
 
     is_shared = True
 
-    def __init__(self, host: SpaceService, backplane: Backplane, options: ReplicaOptions, former: Former) -> None:
+    def __init__(self, service: SpaceService, backplane: Backplane, options: ReplicaOptions, former: Former) -> None:
         self.options = options
         self._former = former
-        self.log = host.log
-        self._host = host
+        self.log = service.log
+        self._service = service
         self._backplane = backplane
-        self._stored = ReplicaStore(backplane, host.config, options)
-        self._space = host.space
+        self._stored = ReplicaStore(backplane, service.config, options)
+        self._space = service.space
         self._queue = EventQueue(
             backplane,
-            clock=host.now,
-            refuse=host.refuse,
+            clock=service.now,
+            refuse=service.refuse,
             max_events=options.queued_events,
             max_bytes=options.queued_bytes,
             wait_seconds=options.wait_seconds,
@@ -108,10 +108,10 @@ class SharedStorage:
             self._queue.submit(submission)
             return submission
         # Frames are not stored: deliver them here at once, and send them to the other gateways.
-        host, frame = self._host, event.frame
-        host.performer.perform(effects := host.space.decide(event, now=host.now()).receipt.effects)
+        service, frame = self._service, event.frame
+        service.performer.perform(effects := service.space.decide(event, now=service.now()).receipt.effects)
         if any(isinstance(one, Relay) for one in effects):
-            self._frames.send(frame, host.space.state.streams[frame.stream_id].targets)
+            self._frames.send(frame, service.space.state.streams[frame.stream_id].targets)
         return submission
 
     def check(self) -> None:
@@ -200,12 +200,12 @@ class SharedStorage:
                 _, last = await self._backplane.bounds()
                 await self._backplane.follow(self._space.batch, self._apply_batch, until=last)
                 if self._stored.differing(record):
-                    self._host.store.forget_former(self._host.config)
+                    self._service.store.forget_former(self._service.config)
                     self._space.restore(self._space.snapshot())
                     await self._stored.change_space(record, self._space.snapshot())
                 if not is_started:
                     is_started = True
-                    self._host.started_position = self.log.position
+                    self._service.started_position = self.log.position
                     task_status.started()
                 await self._backplane.follow(self._space.batch, self._apply_batch)
             except BackplaneError as error:
@@ -219,27 +219,27 @@ class SharedStorage:
 
     async def _load(self) -> SpaceRecord:
         """Start with the shared state of a snapshot."""
-        host, space = self._host, self._space
+        service, space = self._service, self._space
         record = await self._stored.open_space(self._begin_space)
         self._has_begun = True
         snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
         for participant in space.tokens:
-            host.tokens.remove(participant)
+            service.tokens.remove(participant)
         space.restore(snapshot)
         space.epoch = record.epoch
-        host.store.mirror(space.state)
+        service.store.mirror(space.state)
         self.log.begin_at(Position(record.epoch, space.sequence))
-        host.sessions.frames = RelayedFrames(space.state.streams)
-        host.figures.waiting.update(space.state.statuses)
+        service.sessions.frames = RelayedFrames(space.state.streams)
+        service.figures.waiting.update(space.state.statuses)
         for name in (*space.state.removed, *space.tokens):
-            host.tokens.remove(name)
+            service.tokens.remove(name)
         for participant, token in space.tokens.items():
-            host.tokens.add(participant, token)
+            service.tokens.add(participant, token)
         return record
 
     def _begin_space(self) -> ReplicaSnapshot:
         """Return the initial shared state of a space: that of a single gateway, if there was one."""
-        host = self._host
+        service = self._service
         if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder is creating the space")
         if self._has_begun:  # everything was lost there: members learn that the history has a gap
@@ -247,8 +247,8 @@ class SharedStorage:
             kept = SpaceState(invited=held.invited, removed=held.removed, grants=held.grants, pauses=held.pauses)
             kept.shut_down = held.shut_down
             return ReplicaSnapshot(epoch=secrets.token_hex(4), state=kept, tokens=self._space.tokens)
-        former = MembershipStore(host.config, host.tokens, self._former.folder, self.log)
-        invited = ((ParticipantId(name), host.tokens.token_of(name)) for name in former.state.invited)
+        former = MembershipStore(service.config, service.tokens, self._former.folder, self.log)
+        invited = ((ParticipantId(name), service.tokens.token_of(name)) for name in former.state.invited)
         known = (
             (one.sender, one.id, content_digest(decode_envelope(one.data)), one.sequence)
             for one in self.log.last(REMEMBERED_ENVELOPES)
@@ -281,16 +281,16 @@ class SharedStorage:
             submission = next(waiting, None) or Submission(decision.event)
             submission.decision = decision
             try:
-                self._host.number(submission)
+                self._service.number(submission)
                 self._keep()
-                self._host.complete(submission, is_own=own is not None)
+                self._service.complete(submission, is_own=own is not None)
             except Exception:
                 log.exception("failed to perform an event")
             if isinstance(decision.event, GatewayIsGone) and decision.event.gateway == self._queue.gateway:
                 self._leave_others()
         for submission in waiting:  # this gateway was gone before its batch came
-            self._host.refuse(submission)
-        self._host.settle()
+            self._service.refuse(submission)
+        self._service.settle()
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
         self._applied.set()
@@ -314,9 +314,9 @@ class SharedStorage:
     def _deliver_frame(self, remote: RemoteFrame) -> None:
         stream_id, targets = remote.frame.stream_id, remote.targets
         if remote.missed:
-            self._host.sessions.report_lost_frames(stream_id, remote.missed)
-        connections = self._host.space.membership.connections_of(targets) if targets else None
-        self._host.performer.perform((Relay(remote.frame, connections),))
+            self._service.sessions.report_lost_frames(stream_id, remote.missed)
+        connections = self._service.space.membership.connections_of(targets) if targets else None
+        self._service.performer.perform((Relay(remote.frame, connections),))
 
     # Other gateways
 
@@ -327,8 +327,8 @@ class SharedStorage:
         if self._is_stopping:
             return
         log.warning("this gateway was away for too long; its connections are closed, and it starts again")
-        self._host.close_connections(sys.maxsize)
-        self._host.disconnect_virtual()
+        self._service.close_connections(sys.maxsize)
+        self._service.disconnect_virtual()
         self._needs_number.set()
 
     async def _keep_leases(self) -> None:

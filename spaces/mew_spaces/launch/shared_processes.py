@@ -17,13 +17,13 @@ from anyio.abc import Process, TaskGroup, TaskStatus
 from mew_settings.line_reader import LineReader
 from pydantic import ValidationError
 
-from mew_spaces.launch.host_messages import HostNote, HostOrder
-from mew_spaces.launch.launch import HOSTS, Program
+from mew_spaces.launch.launch import SHARED_PROCESSES, Program
 from mew_spaces.launch.processes import signal_group, started_mark
+from mew_spaces.launch.shared_process_messages import AgentNote, AgentOrder
 
 log = logging.getLogger("mew_spaces")
 
-AGENTS_PER_HOST: Final = 25
+AGENTS_PER_PROCESS: Final = 25
 """How many agents share a process: so few that each core gets one, and that a lost process takes few along."""
 
 SETTLED_SECONDS: Final = 600.0
@@ -46,7 +46,7 @@ class RunningProgram(Protocol):
 
 
 @dataclass(eq=False)
-class HostedProgram:
+class RunningAgent:
     """An agent that runs in a process with others."""
 
     pid: int
@@ -69,22 +69,22 @@ class HostedProgram:
 
 
 @dataclass(eq=False)
-class _Host:
+class SharedProcess:
     """A process with its agents. Its agents have the same command, working folder and environment."""
 
     process: Process
     kind: object
     mark: str | None
-    agents: dict[str, HostedProgram] = field(default_factory=dict)
+    agents: dict[str, RunningAgent] = field(default_factory=dict)
     started_at: float = field(default_factory=anyio.current_time)
     _sending: anyio.Lock = field(default_factory=anyio.Lock)
 
     @property
     def room(self) -> int:
         """How many more agents it accepts."""
-        return min((AGENTS_PER_HOST, *(one.room for one in self.agents.values())))
+        return min((AGENTS_PER_PROCESS, *(one.room for one in self.agents.values())))
 
-    async def send(self, order: HostOrder) -> None:
+    async def send(self, order: AgentOrder) -> None:
         """Send an order. If the process has ended, do nothing, because its agents have ended, too."""
         assert self.process.stdin is not None
         try:
@@ -103,11 +103,11 @@ class _Host:
         is_suspect = anyio.current_time() - self.started_at < SETTLED_SECONDS
         for one in running:
             one.shared_with = len(running) - 1
-            one.room = max(1, len(running) // 2) if is_suspect else AGENTS_PER_HOST
+            one.room = max(1, len(running) // 2) if is_suspect else AGENTS_PER_PROCESS
             one.end(code)
 
 
-class HostPool:
+class SharedProcesses:
     """The processes with several agents of one space.
 
     `open_process` starts a process and, at the end of its block, ends it with its children. `on_line` gets each line of
@@ -126,7 +126,7 @@ class HostPool:
         self._open_process = open_process
         self._on_line = on_line
         self._grace_seconds = grace_seconds
-        self._hosts: list[_Host] = []
+        self._processes: list[SharedProcess] = []
         self._rooms: dict[str, int] = {}
         self._choosing = anyio.Lock()
 
@@ -135,84 +135,84 @@ class HostPool:
         self._rooms.pop(name, None)
 
     @asynccontextmanager
-    async def running(self, program: Program, log_file: Path) -> AsyncIterator[HostedProgram]:
+    async def running(self, program: Program, log_file: Path) -> AsyncIterator[RunningAgent]:
         """Run an agent in a process with room, else in a new one. Stops the agent at the end of the block.
 
         Raises `OSError` if a process cannot be started.
         """
         async with self._choosing:
-            host = await self._host_for(program)
-            hosted = HostedProgram(host.process.pid, self._rooms.get(program.name, AGENTS_PER_HOST))
-            host.agents[program.name] = hosted
+            shared = await self._process_for(program)
+            agent = RunningAgent(shared.process.pid, self._rooms.get(program.name, AGENTS_PER_PROCESS))
+            shared.agents[program.name] = agent
         own = {name: program.environment[name] for name in program.own_variables}
-        start = HostOrder(
+        start = AgentOrder(
             name=program.name, action="start", variables=own, log=log_file, is_shown=self._on_line is not None
         )
         try:
-            await host.send(start)
-            yield hosted
+            await shared.send(start)
+            yield agent
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end(host, program.name, hosted)
+                await self._end(shared, program.name, agent)
 
-    async def _end(self, host: _Host, name: str, hosted: HostedProgram) -> None:
+    async def _end(self, shared: SharedProcess, name: str, agent: RunningAgent) -> None:
         """Stop an agent that still runs, and its process if it was the last agent."""
-        if hosted.returncode is None:
+        if agent.returncode is None:
             with anyio.move_on_after(self._grace_seconds):
-                await host.send(HostOrder(name=name, action="stop"))
-                await hosted.wait()
-        if hosted.returncode is None:
+                await shared.send(AgentOrder(name=name, action="stop"))
+                await agent.wait()
+        if agent.returncode is None:
             log.warning("'%s' did not stop; its process is killed, and the others in it restart", name)
-            host.kill()
-            await hosted.wait()
-        if hosted.shared_with is not None:
-            self._rooms[name] = hosted.room
-        host.agents.pop(name)
-        if not host.agents and host in self._hosts:
-            self._hosts.remove(host)
-            host.process.terminate()
+            shared.kill()
+            await agent.wait()
+        if agent.shared_with is not None:
+            self._rooms[name] = agent.room
+        shared.agents.pop(name)
+        if not shared.agents and shared in self._processes:
+            self._processes.remove(shared)
+            shared.process.terminate()
 
-    async def _host_for(self, program: Program) -> _Host:
+    async def _process_for(self, program: Program) -> SharedProcess:
         own = program.own_variables
-        shared = {name: value for name, value in program.environment.items() if name not in own}
-        kind = (program.host, program.folder, shared)
-        room = self._rooms.get(program.name, AGENTS_PER_HOST)
-        for host in self._hosts:
-            if host.kind == kind and len(host.agents) < min(host.room, room):
-                return host
-        host_program = Program(HOSTS, program.host, program.folder, shared)
-        host = await self._tasks.start(self._keep, host_program, kind)
-        assert isinstance(host, _Host)
-        self._hosts.append(host)
-        return host
+        environment = {name: value for name, value in program.environment.items() if name not in own}
+        kind = (program.host, program.folder, environment)
+        room = self._rooms.get(program.name, AGENTS_PER_PROCESS)
+        for shared in self._processes:
+            if shared.kind == kind and len(shared.agents) < min(shared.room, room):
+                return shared
+        agent_program = Program(SHARED_PROCESSES, program.host, program.folder, environment)
+        shared = await self._tasks.start(self._keep, agent_program, kind)
+        assert isinstance(shared, SharedProcess)
+        self._processes.append(shared)
+        return shared
 
-    async def _keep(self, program: Program, kind: object, *, task_status: TaskStatus[_Host]) -> None:
+    async def _keep(self, program: Program, kind: object, *, task_status: TaskStatus[SharedProcess]) -> None:
         """Start a process for agents, and read its reports until it has ended."""
-        host: _Host | None = None
+        shared: SharedProcess | None = None
         try:
             async with self._open_process(program) as process:
-                host = _Host(process, kind, started_mark(process.pid))
-                task_status.started(host)
+                shared = SharedProcess(process, kind, started_mark(process.pid))
+                task_status.started(shared)
                 assert process.stdout is not None
                 reader = LineReader()
                 async for chunk in process.stdout:
                     for line in reader.feed(chunk):
-                        self._note(host, line)
+                        self._note(shared, line)
                 await process.wait()
         finally:
-            if host is not None:
-                if host in self._hosts:
-                    self._hosts.remove(host)
-                code = host.process.returncode
-                host.lose(-signal.SIGKILL if code is None else code)
+            if shared is not None:
+                if shared in self._processes:
+                    self._processes.remove(shared)
+                code = shared.process.returncode
+                shared.lose(-signal.SIGKILL if code is None else code)
 
-    def _note(self, host: _Host, line: bytes) -> None:
+    def _note(self, shared: SharedProcess, line: bytes) -> None:
         try:
-            note = HostNote.model_validate_json(line)
+            note = AgentNote.model_validate_json(line)
         except ValidationError:
-            log.warning("process %d of agents reported an unreadable line", host.process.pid)
+            log.warning("process %d of agents reported an unreadable line", shared.process.pid)
             return
         if note.line is not None and self._on_line is not None:
             self._on_line(note.name, note.line)
-        if note.code is not None and (agent := host.agents.get(note.name)) is not None:
+        if note.code is not None and (agent := shared.agents.get(note.name)) is not None:
             agent.end(note.code)

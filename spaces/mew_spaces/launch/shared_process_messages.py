@@ -1,6 +1,6 @@
 """[pure] The messages between `mew up` and a process that runs several agents: one JSON object per line.
 
-Owns only their form. `hosts` sends the orders; the process itself is part of the command line.
+Owns only their form. `shared_processes` sends the orders; the process itself is part of the command line.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _HostMessage(BaseModel):
+class _AgentMessage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
@@ -21,7 +21,7 @@ class _HostMessage(BaseModel):
         return self.model_dump_json().encode() + b"\n"
 
 
-class HostOrder(_HostMessage):
+class AgentOrder(_AgentMessage):
     """Start or stop one agent of the process.
 
     `variables` are the agent's own, in addition to the environment of the process; they contain its token. `log` is its
@@ -34,7 +34,7 @@ class HostOrder(_HostMessage):
     is_shown: bool = False
 
 
-class HostNote(_HostMessage):
+class AgentNote(_AgentMessage):
     """A line of an agent's output, or its exit code."""
 
     line: str | None = None

@@ -1,8 +1,8 @@
 """A process that runs several agents of a space for `mew up`, each as if it had a process of its own.
 
 Separates the output of the agents; when one ends, the others continue. Reads orders from standard input and writes
-notes to standard output, in the form of `mew_spaces.launch.host_messages`. `mew up` decides which agents share a
-process, and restarts them.
+notes to standard output, in the form of `mew_spaces.launch.shared_process_messages`. `mew up` decides which agents
+share a process, and restarts them.
 """
 
 import io
@@ -20,8 +20,8 @@ import anyio
 from anyio.abc import TaskGroup
 from mew_listener import descriptors
 from mew_settings.line_reader import LineReader
-from mew_spaces.launch.host_messages import HostNote, HostOrder
 from mew_spaces.launch.program_logs import open_log
+from mew_spaces.launch.shared_process_messages import AgentNote, AgentOrder
 
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
@@ -50,7 +50,7 @@ def serve_agents() -> None:
     descriptors.raise_limit()
     with _output_by_agent():
         enable_by_environment()
-        run_until_signal(_AgentHost(notes).serve)
+        run_until_signal(_Agents(notes).serve)
 
 
 def check_settings(settings: AgentConfig, notices: tuple[str, ...]) -> None:
@@ -62,7 +62,7 @@ def check_settings(settings: AgentConfig, notices: tuple[str, ...]) -> None:
         raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew serve model`")
 
 
-class _AgentHost:
+class _Agents:
     """The agents of this process. `notes` is the pipe to `mew up`."""
 
     def __init__(self, notes: IO[bytes]) -> None:
@@ -78,9 +78,9 @@ class _AgentHost:
                 if not (piece := os.read(orders, _READ_BYTES)):
                     return
                 for line in reader.feed(piece):
-                    self._obey(HostOrder.model_validate_json(line), tasks)
+                    self._obey(AgentOrder.model_validate_json(line), tasks)
 
-    def _obey(self, order: HostOrder, tasks: TaskGroup) -> None:
+    def _obey(self, order: AgentOrder, tasks: TaskGroup) -> None:
         if order.action == "stop":
             if (scope := self._scopes.get(order.name)) is not None:
                 scope.cancel()
@@ -88,7 +88,7 @@ class _AgentHost:
         self._scopes[order.name] = anyio.CancelScope()
         tasks.start_soon(self._run, order, self._scopes[order.name])
 
-    async def _run(self, order: HostOrder, scope: anyio.CancelScope) -> None:
+    async def _run(self, order: AgentOrder, scope: anyio.CancelScope) -> None:
         """Run one agent until it ends, and report its exit code. Its failure ends no other agent."""
         code = int(ExitCode.FAILED)
         try:
@@ -109,9 +109,9 @@ class _AgentHost:
         finally:
             del self._scopes[order.name]
             if anyio.current_effective_deadline() > -math.inf:  # else the whole process ends, not this agent
-                self._send(HostNote(name=order.name, code=code))
+                self._send(AgentNote(name=order.name, code=code))
 
-    def _send(self, note: HostNote) -> None:
+    def _send(self, note: AgentNote) -> None:
         with suppress(BrokenPipeError):  # `mew up` was killed
             self._notes.write(note.to_line())
             self._notes.flush()
@@ -180,11 +180,11 @@ def _output_by_agent() -> Iterator[None]:
 
 
 @contextmanager
-def _agent_output(order: HostOrder, send: Callable[[HostNote], None] | None) -> Iterator[AgentOutput]:
+def _agent_output(order: AgentOrder, send: Callable[[AgentNote], None] | None) -> Iterator[AgentOutput]:
     """Write the output of this task and its children to an agent's log. Raises `OSError` if the log cannot be
     opened.
     """
-    on_line = None if send is None else (lambda line: send(HostNote(name=order.name, line=line)))
+    on_line = None if send is None else (lambda line: send(AgentNote(name=order.name, line=line)))
     with open_log(order.log) as file:
         output = AgentOutput(file, on_line)
         token = _output.set(output)
