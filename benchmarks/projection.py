@@ -31,7 +31,7 @@ from typing import Literal
 
 from benchmarks.corpus import KINDS, Half, Writer
 from mew_agent.context.history import History, Item
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError

@@ -25,7 +25,7 @@ from mew_agent.compaction.compactor import apply_plan, history_after
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.cuts import CountedCut
 from mew_agent.context.history import History, Item, Summary, summary_text
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import MEW, CompactionMethod
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window

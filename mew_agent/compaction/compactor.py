@@ -29,7 +29,7 @@ from mew_agent.compaction.summary import (
 )
 from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import History, Item, Summary, summary_text
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest

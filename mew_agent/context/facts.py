@@ -6,7 +6,7 @@ Sizes are in tokens. A fact states an event, never its cost.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Terms
@@ -23,7 +23,7 @@ class ContextFact:
 class Appended(ContextFact):
     """An item was added."""
 
-    measure: Measure
+    size: ItemSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Cut(ContextFact):
 class Replaced(ContextFact):
     """Shorter items (stubs) replaced the items with the same seqs."""
 
-    measures: tuple[Measure, ...]
+    sizes: tuple[ItemSize, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Summarised(ContextFact):
     """This summary replaces removed items (None: no summary any more). `tokens` is its size, if known."""
 
-    measure: Measure | None
+    size: ItemSize | None
     tokens: int | None = None
 
 
@@ -94,8 +94,8 @@ class PutBack(ContextFact):
     Before a report, and after `sent_until` and the newest reported item, they count as unsent, as before.
     """
 
-    returned: tuple[Measure, ...]
-    replaced: tuple[Measure, ...]
+    returned: tuple[ItemSize, ...]
+    replaced: tuple[ItemSize, ...]
     prices: Mapping[int, int]
     sent_until: int
 

@@ -1,4 +1,4 @@
-"""[pure] The items of a history as measures, grouped into intervals between calls, each with its price in tokens.
+"""[pure] The sizes of history items, grouped into intervals between calls, each with its price in tokens.
 
 An interval is `exact` (a certain difference of two reports), `measured` (an uncertain difference) or a `lump`
 (projected). Unsent items only have a projected size. Reports and doubts about them are in `ledger`.
@@ -11,30 +11,30 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.tokens.projection import NO_UNITS, Calibration
 
-_SEQ: Callable[[Measure], int] = attrgetter("seq")
+_SEQ: Callable[[ItemSize], int] = attrgetter("seq")
 
 
 @dataclass
 class Items:
     """All items, oldest first. Adding an item and reading a sum take constant time."""
 
-    measures: list[Measure] = field(default_factory=list)
+    sizes: list[ItemSize] = field(default_factory=list)
     unsent_tokens: int = 0  # projected size of all unsent items together
     unsent_units: float = NO_UNITS  # their features
     thinking: int = 0  # number of replies with thinking
     unsteady: int = 0  # number of replies with thinking or tool calls
 
-    _sent: int = 0  # the first so many measures were sent by a reported call
+    _sent: int = 0  # the first so many sizes were sent by a reported call
     _projected: int = 0  # number of unsent items that are projected from features
     _counted: int = 0  # number of unsent items that a trusted tokenizer counted
 
     @property
     def sent_until(self) -> int:
         """The seq of the newest item in a reported prompt; -1 if there is none."""
-        return self.measures[self._sent - 1].seq if self._sent else -1
+        return self.sizes[self._sent - 1].seq if self._sent else -1
 
     @property
     def is_unsent_counted(self) -> bool:
@@ -42,9 +42,9 @@ class Items:
         return self._counted > 0 and not self._projected
 
     @property
-    def sent(self) -> Sequence[Measure]:
+    def sent(self) -> Sequence[ItemSize]:
         """The items that a reported call has sent."""
-        return self.measures[: self._sent]
+        return self.sizes[: self._sent]
 
     @property
     def sent_count(self) -> int:
@@ -52,65 +52,65 @@ class Items:
         return self._sent
 
     @property
-    def unsent(self) -> Sequence[Measure]:
+    def unsent(self) -> Sequence[ItemSize]:
         """The items that no reported call has sent."""
-        return self.measures[self._sent :]
+        return self.sizes[self._sent :]
 
-    def add(self, measure: Measure, calibration: Calibration) -> None:
+    def add(self, size: ItemSize, calibration: Calibration) -> None:
         """Add an unsent item."""
-        self.measures.append(measure)
-        self.thinking += measure.thinking
-        self.unsteady += measure.is_unsteady
-        self._add_to_sums(measure, calibration)
+        self.sizes.append(size)
+        self.thinking += size.thinking
+        self.unsteady += size.is_unsteady
+        self._add_to_sums(size, calibration)
 
-    def between(self, first_seq: int, last_seq: int) -> list[Measure]:
+    def between(self, first_seq: int, last_seq: int) -> list[ItemSize]:
         """Return the items first_seq..last_seq."""
-        return self.measures[span(self.measures, first_seq, last_seq)]
+        return self.sizes[span(self.sizes, first_seq, last_seq)]
 
-    def unsent_between(self, first_seq: int, last_seq: int) -> list[Measure]:
+    def unsent_between(self, first_seq: int, last_seq: int) -> list[ItemSize]:
         """Return the unsent items among first_seq..last_seq."""
         return self.between(max(first_seq, self.sent_until + 1), last_seq)
 
-    def send(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int, float]:
+    def send(self, last_seq: int, calibration: Calibration) -> tuple[list[ItemSize], int, float]:
         """Mark all items up to `last_seq` as sent. Returns the new ones, their projected size and their features."""
-        measures, first, tokens, units = self.measures, self._sent, self.unsent_tokens, self.unsent_units
-        if first == len(measures) or measures[-1].seq <= last_seq:  # the usual case: everything was sent
-            self._sent = len(measures)
+        sizes, first, tokens, units = self.sizes, self._sent, self.unsent_tokens, self.unsent_units
+        if first == len(sizes) or sizes[-1].seq <= last_seq:  # the usual case: everything was sent
+            self._sent = len(sizes)
             self.unsent_tokens = self._projected = self._counted = 0
             self.unsent_units = NO_UNITS
-            return measures[first:], tokens, units
-        self._sent = max(first, bisect_right(measures, last_seq, key=_SEQ))
+            return sizes[first:], tokens, units
+        self._sent = max(first, bisect_right(sizes, last_seq, key=_SEQ))
         self.project(calibration)
-        sent = measures[first : self._sent]
-        return sent, tokens - self.unsent_tokens, sum((measure.features for measure in sent), NO_UNITS)
+        sent = sizes[first : self._sent]
+        return sent, tokens - self.unsent_tokens, sum((size.features for size in sent), NO_UNITS)
 
-    def set(self, measures: Sequence[Measure], sent_until: int, calibration: Calibration) -> None:
+    def set(self, sizes: Sequence[ItemSize], sent_until: int, calibration: Calibration) -> None:
         """Replace all items; those up to `sent_until` count as sent."""
-        self.measures = sorted(measures, key=_SEQ)
-        self._sent = bisect_right(self.measures, sent_until, key=_SEQ)
-        self.thinking = sum(measure.thinking for measure in self.measures)
-        self.unsteady = sum(measure.is_unsteady for measure in self.measures)
+        self.sizes = sorted(sizes, key=_SEQ)
+        self._sent = bisect_right(self.sizes, sent_until, key=_SEQ)
+        self.thinking = sum(size.thinking for size in self.sizes)
+        self.unsteady = sum(size.is_unsteady for size in self.sizes)
         self.project(calibration)
 
     def project(self, calibration: Calibration) -> None:
         """Sum the projected tokens of unsent items with this calibration."""
         self.unsent_tokens = self._projected = self._counted = 0
         self.unsent_units = NO_UNITS
-        for measure in self.unsent:
-            self._add_to_sums(measure, calibration)
+        for size in self.unsent:
+            self._add_to_sums(size, calibration)
 
-    def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
-        self.unsent_tokens += measure.project(calibration)
-        self.unsent_units += measure.features
-        is_counted = measure.is_counted(calibration)
+    def _add_to_sums(self, size: ItemSize, calibration: Calibration) -> None:
+        self.unsent_tokens += size.project(calibration)
+        self.unsent_units += size.features
+        is_counted = size.is_counted(calibration)
         self._counted += is_counted
-        self._projected += not is_counted and measure.known_tokens is None
+        self._projected += not is_counted and size.known_tokens is None
 
 
-def span(measures: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
-    """Return the measures first_seq..last_seq as a slice."""
-    first = bisect_left(measures, first_seq, key=_SEQ)
-    return slice(first, max(first, bisect_right(measures, last_seq, key=_SEQ)))
+def span(sizes: Sequence[ItemSize], first_seq: int, last_seq: int) -> slice:
+    """Return the sizes first_seq..last_seq as a slice."""
+    first = bisect_left(sizes, first_seq, key=_SEQ)
+    return slice(first, max(first, bisect_right(sizes, last_seq, key=_SEQ)))
 
 
 Kind = Literal["exact", "measured", "lump"]
@@ -184,13 +184,13 @@ class Bulk:
     sized_tokens: int = 0
     items: int = 0
 
-    def add(self, measures: Iterable[Measure], calibration: Calibration) -> None:
+    def add(self, sizes: Iterable[ItemSize], calibration: Calibration) -> None:
         """Add items to the sums."""
-        for measure in measures:
+        for size in sizes:
             self.items += 1
-            sized = measure.sized_tokens(calibration)
+            sized = size.sized_tokens(calibration)
             if sized is None:
-                self.units = self.units + measure.features
+                self.units = self.units + size.features
             else:
                 self.sized_tokens += sized
 
@@ -238,7 +238,7 @@ class Intervals:
         return self._units[0]
 
     def price(
-        self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration
+        self, items: Sequence[ItemSize], first_seq: int, last_seq: int, calibration: Calibration
     ) -> tuple[int, Kind | None]:
         """Return the tokens of the items first_seq..last_seq and their least certain kind; None without items."""
         tokens, kinds = 0, set[Kind]()
@@ -253,17 +253,17 @@ class Intervals:
                 kinds.add("lump")
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
-    def are_counted(self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration) -> bool:
+    def are_counted(self, items: Sequence[ItemSize], first_seq: int, last_seq: int, calibration: Calibration) -> bool:
         """Return whether a tokenizer's counts exactly explain every interval with items of first_seq..last_seq."""
         for interval, _ in self._overlapping(first_seq, last_seq):
             inside = items[span(items, interval.first_seq, interval.last_seq)]
-            if not all(measure.is_counted(calibration) for measure in inside):
+            if not all(size.is_counted(calibration) for size in inside):
                 return False
-            if sum(measure.project(calibration) for measure in inside) != interval.tokens:
+            if sum(size.project(calibration) for size in inside) != interval.tokens:
                 return False
         return True
 
-    def item_prices(self, items: Iterable[Measure], calibration: Calibration) -> dict[int, int]:
+    def item_prices(self, items: Iterable[ItemSize], calibration: Calibration) -> dict[int, int]:
         """Return the tokens of each sent item by seq. The items of an interval sum to its price."""
         prices: dict[int, int] = {}
         rest = iter(items)
@@ -277,17 +277,17 @@ class Intervals:
         return prices
 
     def append(
-        self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
+        self, sizes: Sequence[ItemSize], tokens: int, kind: Kind, units: float, calibration: Calibration
     ) -> None:
         """Add an interval of newly sent items. `units` are their summed features."""
         tool_tokens = 0
         # A list, not a generator: this runs after every call, and most intervals have no tool result.
-        if True in [measure.tool_result for measure in measures]:
-            tool_tokens = _tool_tokens(split(tokens, measures, calibration))
-        self._join(Interval(measures[0].seq, measures[-1].seq, kind, tokens - tool_tokens, tool_tokens))
+        if True in [size.tool_result for size in sizes]:
+            tool_tokens = _tool_tokens(split(tokens, sizes, calibration))
+        self._join(Interval(sizes[0].seq, sizes[-1].seq, kind, tokens - tool_tokens, tool_tokens))
         self._units.append(units)
         if kind == "lump":
-            self.lump_items.add(measures, calibration)
+            self.lump_items.add(sizes, calibration)
 
     def doubt_all(self) -> None:
         """Change all exact intervals to measured; their amounts stay."""
@@ -307,10 +307,10 @@ class Intervals:
         tools.join(self.exact.tools.tokens)
         self.exact, self._exact_ones = Pool(Fund(), Fund()), 0
 
-    def cut(self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration) -> None:
+    def cut(self, items: Sequence[ItemSize], first_seq: int, last_seq: int, calibration: Calibration) -> None:
         """Remove the items first_seq..last_seq. The rest of a divided interval becomes a lump."""
         kept: list[Interval] = []
-        left = [measure for measure in items if not first_seq <= measure.seq <= last_seq]
+        left = [size for size in items if not first_seq <= size.seq <= last_seq]
         for interval in self:
             if interval.last_seq < first_seq or interval.first_seq > last_seq:
                 kept.append(interval)
@@ -321,25 +321,25 @@ class Intervals:
 
     def put_back(
         self,
-        items: Sequence[Measure],
-        returned: Sequence[Measure],
+        items: Sequence[ItemSize],
+        returned: Sequence[ItemSize],
         prices: Mapping[int, int],
         calibration: Calibration,
     ) -> None:
         """Restore items that a cut removed, each as a measured interval at its earlier price (by seq)."""
-        seqs = sorted(measure.seq for measure in returned)
+        seqs = sorted(size.seq for size in returned)
         kept = [piece for interval in self for piece in _split_around(seqs, interval, items, calibration)]
-        for measure in returned:
-            tokens = max(0, prices.get(measure.seq, measure.project(calibration)))
-            tools = tokens if measure.tool_result else 0
-            kept.append(Interval(measure.seq, measure.seq, "measured", tokens - tools, tools))
-        sent = sorted((*items, *returned), key=lambda measure: measure.seq)
+        for size in returned:
+            tokens = max(0, prices.get(size.seq, size.project(calibration)))
+            tools = tokens if size.tool_result else 0
+            kept.append(Interval(size.seq, size.seq, "measured", tokens - tools, tools))
+        sent = sorted((*items, *returned), key=lambda size: size.seq)
         self._rebuild(sorted(kept, key=lambda interval: interval.first_seq), sent, calibration)
 
     def replace(
         self,
-        items: Sequence[Measure],
-        new: Mapping[int, Measure],
+        items: Sequence[ItemSize],
+        new: Mapping[int, ItemSize],
         freed: Mapping[int, int],
         calibration: Calibration,
     ) -> None:
@@ -350,7 +350,7 @@ class Intervals:
             if inside:
                 tool_freed = sum(freed[seq] for seq in inside if new[seq].tool_result)
                 _shrink(interval, sum(freed[seq] for seq in inside) - tool_freed, tool_freed)
-        self._rebuild(self._all, [new.get(measure.seq, measure) for measure in items], calibration)
+        self._rebuild(self._all, [new.get(size.seq, size) for size in items], calibration)
 
     def _overlapping(self, first_seq: int, last_seq: int) -> Iterator[tuple[Interval, bool]]:
         """Yield the intervals with any of these seqs, and whether these seqs cover all their items."""
@@ -380,12 +380,12 @@ class Intervals:
                 interval.messages, interval.tools = message_tokens, tool_tokens
             pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
 
-    def _rebuild(self, intervals: Iterable[Interval], items: Sequence[Measure], calibration: Calibration) -> None:
+    def _rebuild(self, intervals: Iterable[Interval], items: Sequence[ItemSize], calibration: Calibration) -> None:
         """Start again from these intervals and items. Divide the funds first."""
         kept = list(intervals)
         self.exact, self.measured, self.lumps = Pool(Fund(), Fund()), Pool(Fund(), Fund()), Pool(Fund(), Fund())
         self.lump_items, self._all, self._exact_ones = Bulk(), [], 0
-        self._units = [measure.features for measure in items]
+        self._units = [size.features for size in items]
         for interval in kept:
             self._join(interval)
             if interval.kind == "lump":
@@ -400,19 +400,19 @@ class ItemShare(NamedTuple):
     is_tool_result: bool
 
 
-def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[ItemShare]:
+def split(tokens: int, sizes: Sequence[ItemSize], calibration: Calibration) -> list[ItemShare]:
     """Divide a reported figure among its items."""
-    sized = [measure.sized_tokens(calibration) is not None for measure in measures]
-    shares, _ = divide(tokens, [measure.project(calibration) for measure in measures], sized)
-    return [ItemShare(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
+    sized = [size.sized_tokens(calibration) is not None for size in sizes]
+    shares, _ = divide(tokens, [size.project(calibration) for size in sizes], sized)
+    return [ItemShare(m.seq, share, m.tool_result) for m, share in zip(sizes, shares, strict=True)]
 
 
-def _shares(interval: Interval, items: Sequence[Measure], calibration: Calibration) -> list[ItemShare]:
+def _shares(interval: Interval, items: Sequence[ItemSize], calibration: Calibration) -> list[ItemShare]:
     return split(interval.tokens, items[span(items, interval.first_seq, interval.last_seq)], calibration)
 
 
 def _split_around(
-    seqs: Sequence[int], interval: Interval, items: Sequence[Measure], calibration: Calibration
+    seqs: Sequence[int], interval: Interval, items: Sequence[ItemSize], calibration: Calibration
 ) -> Iterator[Interval]:
     """Yield an interval in pieces around these seqs; a piece of several items is a lump."""
     inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]

@@ -34,7 +34,7 @@ from mew_agent.context.facts import (
     Summarised,
 )
 from mew_agent.context.intervals import Intervals, Items
-from mew_agent.context.measures import MOST_TEMPLATE_TOKENS, Measure, most_of_text
+from mew_agent.context.item_sizes import MOST_TEMPLATE_TOKENS, ItemSize, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.preamble import NO_GROWTH, FixedTexts, FixedTokens, Preamble
 from mew_agent.context.reconciliation import (
@@ -98,8 +98,8 @@ class Ledger:
     # -- what enters -------------------------------------------------------------------------------------
 
     def _append(self, fact: Appended) -> None:
-        self.items.add(fact.measure, self.calibration)
-        self.evidence.has_counts |= fact.measure.counted_tokens is not None
+        self.items.add(fact.size, self.calibration)
+        self.evidence.has_counts |= fact.size.counted_tokens is not None
 
     def _describe(self, fact: Described) -> None:
         self.preamble.describe(fact.texts)
@@ -162,7 +162,7 @@ class Ledger:
         """Record the prompt's growth as the price of the sent items."""
         learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, seen.units)
         self.calibration = learnt
-        may_return = self.items.measures[0].seq <= self.evidence.fallen_until
+        may_return = self.items.sizes[0].seq <= self.evidence.fallen_until
         is_measured = is_doubtful or may_return or seen.removal is not Removal.NOTHING or self.items.unsteady > 0
         kind: Literal["exact", "measured"] = "exact"
         if is_measured or not self.evidence.is_backend_steady:
@@ -183,7 +183,7 @@ class Ledger:
         self.preamble.is_held = seen.is_comparable
         self.preamble.rescale(self.intervals, seen.reported, self.calibration, measured_may_stay=seen.explains_size)
 
-    def _book_lump(self, sent: Sequence[Measure], projected: int, units: float) -> None:
+    def _book_lump(self, sent: Sequence[ItemSize], projected: int, units: float) -> None:
         if self.prompt_tokens is not None:
             self.preamble.grow(self.calibration)
         if sent:
@@ -228,32 +228,32 @@ class Ledger:
         _, kind = self.intervals.price(self.items.sent, first, last, self.calibration)
         removal = Removal.OTHERS if kind == "lump" else Removal.INTERVALS
         self.intervals.cut(self.items.sent, first, last, self.calibration)
-        left = [measure for measure in self.items.measures if not first <= measure.seq <= last]
+        left = [size for size in self.items.sizes if not first <= size.seq <= last]
         self._set_items(left, self.items.sent_until, removal)
 
     def _replace(self, fact: Replaced) -> None:
-        new = {measure.seq: measure for measure in fact.measures}
+        new = {size.seq: size for size in fact.sizes}
         self._exchange(new, self._savings(new))
 
-    def _exchange(self, new: Mapping[int, Measure], freed: Mapping[int, int]) -> None:
+    def _exchange(self, new: Mapping[int, ItemSize], freed: Mapping[int, int]) -> None:
         self.intervals.replace(self.items.sent, new, freed, self.calibration)
-        replaced = [new.get(measure.seq, measure) for measure in self.items.measures]
+        replaced = [new.get(size.seq, size) for size in self.items.sizes]
         self._set_items(replaced, self.items.sent_until, Removal.OTHERS)
 
     def _put_back(self, fact: PutBack) -> None:
         if fact.replaced:
             # What a stub saved is the price before minus its own projection, so that much returns.
-            new = {measure.seq: measure for measure in fact.replaced}
-            had = {seq: fact.prices.get(seq, measure.project(self.calibration)) for seq, measure in new.items()}
+            new = {size.seq: size for size in fact.replaced}
+            had = {seq: fact.prices.get(seq, size.project(self.calibration)) for seq, size in new.items()}
             self._exchange(new, {seq: min(0, self.projection(seq) - tokens) for seq, tokens in had.items()})
         sent_until = -1 if self.prompt_tokens is None else max(fact.sent_until, self.items.sent_until)
-        sent = [measure for measure in fact.returned if measure.seq <= sent_until]
+        sent = [size for size in fact.returned if size.seq <= sent_until]
         if sent:
             self.intervals.put_back(self.items.sent, sent, fact.prices, self.calibration)
-        self._set_items([*self.items.measures, *fact.returned], sent_until, Removal.OTHERS)
+        self._set_items([*self.items.sizes, *fact.returned], sent_until, Removal.OTHERS)
 
     def _summarise(self, fact: Summarised) -> None:
-        self.preamble.set_summary(fact.measure, fact.tokens, self.calibration)
+        self.preamble.set_summary(fact.size, fact.tokens, self.calibration)
         self._note(Removal.OTHERS)
 
     def _correct(self, fact: CutCounted) -> None:
@@ -272,8 +272,8 @@ class Ledger:
         self._describe(Described(self.preamble.texts))
         self._note(Removal.OTHERS)
 
-    def _set_items(self, measures: Sequence[Measure], sent_until: int, removal: Removal) -> None:
-        self.items.set(measures, sent_until, self.calibration)
+    def _set_items(self, sizes: Sequence[ItemSize], sent_until: int, removal: Removal) -> None:
+        self.items.set(sizes, sent_until, self.calibration)
         self._note(removal)
 
     def _note(self, removal: Removal) -> None:
@@ -289,7 +289,7 @@ class Ledger:
         """
         tokens, kind = self.intervals.price(self.items.sent, first_seq, last_seq, self.calibration)
         unsent = self.items.unsent_between(first_seq, last_seq)
-        tokens += sum(measure.project(self.calibration) for measure in unsent)
+        tokens += sum(size.project(self.calibration) for size in unsent)
         if kind == "exact" and not unsent and not self.items.unsteady and tokens:
             return Price(tokens, "exact")
         basis: PriceBasis = "tokenizer" if self._is_counted(first_seq, last_seq) else "projected"
@@ -298,17 +298,17 @@ class Ledger:
     def item_prices(self) -> dict[int, int]:
         """Return each item's tokens in the next prompt by seq. The items of an interval sum to its price."""
         prices = self.intervals.item_prices(self.items.sent, self.calibration)
-        prices.update((measure.seq, measure.project(self.calibration)) for measure in self.items.unsent)
+        prices.update((size.seq, size.project(self.calibration)) for size in self.items.unsent)
         return prices
 
     def most_tokens(self) -> tuple[int, dict[int, int]]:
         """Return upper bounds computed from texts alone: for prefix and pins together, and for each item by seq."""
         fixed = most_of_text(sum(self.preamble.texts)) + MOST_TEMPLATE_TOKENS
-        return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in self.items.measures}
+        return fixed, {size.seq: size.most_tokens(self.calibration) for size in self.items.sizes}
 
-    def saving(self, stubs: Sequence[Measure]) -> Price:
+    def saving(self, stubs: Sequence[ItemSize]) -> Price:
         """Return the tokens that replacing items by these stubs (of the same seq) would free."""
-        new = {measure.seq: measure for measure in stubs}
+        new = {size.seq: size for size in stubs}
         is_counted = all(self._is_counted(seq, seq) and m.is_counted(self.calibration) for seq, m in new.items())
         return Price(sum(self._savings(new).values()), "tokenizer" if is_counted else "projected")
 
@@ -348,11 +348,11 @@ class Ledger:
         return not drift_of(self.projected_tokens, counted_tokens, self.items.unsent_tokens).rebased
 
     def projection(self, seq: int) -> int:
-        """Project the tokens of one item from its measure alone; 0 if there is no such item."""
-        measures = self.items.measures
-        at = bisect_left(measures, seq, key=lambda measure: measure.seq)
-        is_there = at < len(measures) and measures[at].seq == seq
-        return measures[at].project(self.calibration) if is_there else 0
+        """Project the tokens of one item from its size alone; 0 if there is no such item."""
+        sizes = self.items.sizes
+        at = bisect_left(sizes, seq, key=lambda size: size.seq)
+        is_there = at < len(sizes) and sizes[at].seq == seq
+        return sizes[at].project(self.calibration) if is_there else 0
 
     @property
     def parts(self) -> PromptParts:
@@ -375,7 +375,7 @@ class Ledger:
     def _prefix_growth(self) -> FixedTokens:
         return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
 
-    def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
+    def _savings(self, new: Mapping[int, ItemSize]) -> dict[int, int]:
         """Return, by seq, the tokens freed by replacing items with these."""
         before = self.item_prices()
         return {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
@@ -386,7 +386,7 @@ class Ledger:
             return False
         if not self.evidence.count_proof.is_proven(has_calls=self.items.unsteady > 0):
             return False
-        if not all(measure.is_counted(self.calibration) for measure in self.items.unsent_between(first_seq, last_seq)):
+        if not all(size.is_counted(self.calibration) for size in self.items.unsent_between(first_seq, last_seq)):
             return False
         return self.intervals.are_counted(self.items.sent, first_seq, last_seq, self.calibration)
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from mew_protocol.context_report import Basis, LastReported, UnknownReason
 
 from mew_agent.context.history import Item
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
@@ -75,14 +75,14 @@ class KeptReply:
     seq: int | None = None
     is_awaited: bool = False  # its call was kept, its item not added yet
 
-    def identify(self, measure: Measure, calibration: Calibration) -> bool:
+    def identify(self, size: ItemSize, calibration: Calibration) -> bool:
         """Treat an added item as the expected reply. Returns whether one was expected."""
         if not self.is_awaited:
             return False
-        self.is_awaited, self.seq = False, measure.seq
-        visible = measure.sized_tokens(calibration)
+        self.is_awaited, self.seq = False, size.seq
+        visible = size.sized_tokens(calibration)
         if visible is None:
-            visible = min(self.tokens, calibration.project(measure.features, messages=0))
+            visible = min(self.tokens, calibration.project(size.features, messages=0))
         self.hidden_tokens = max(0, self.tokens - visible)
         return True
 

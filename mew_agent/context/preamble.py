@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from mew_protocol.payloads.participant import MAX_PREFIX_PARTS, PrefixPart
 
 from mew_agent.context.intervals import Intervals, apportion, divide, fit
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.tokens.projection import Calibration, features
 
 PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
@@ -47,7 +47,7 @@ class Preamble:
 
     tokens: FixedTokens = NO_GROWTH
     summary_tokens: int = 0
-    summary: Measure | None = None
+    summary: ItemSize | None = None
     texts: FixedTexts = NO_TEXTS  # of the next request
     sent: FixedTexts = NO_TEXTS  # of the last reported call
     counted_growth: int | None = None  # tokens that a server counted between the two prefixes
@@ -82,10 +82,10 @@ class Preamble:
         grown = self.growth(calibration)
         self.tokens = FixedTokens(self.tokens.prefix + grown.prefix, self.tokens.pins + grown.pins)
 
-    def set_summary(self, measure: Measure | None, tokens: int | None, calibration: Calibration) -> None:
+    def set_summary(self, size: ItemSize | None, tokens: int | None, calibration: Calibration) -> None:
         """Set or remove the summary. `tokens` is its size, if known."""
-        self.summary = measure
-        self.summary_tokens = 0 if measure is None else tokens or measure.project(calibration)
+        self.summary = size
+        self.summary_tokens = 0 if size is None else tokens or size.project(calibration)
 
     def set_summary_size(self, tokens: int | None, calibration: Calibration) -> None:
         """Set the summary's size from a server's count, including the template's overhead."""
@@ -95,10 +95,10 @@ class Preamble:
 
     def is_summary_counted(self, calibration: Calibration) -> bool:
         """Return whether the summary's tokens are a trusted tokenizer's count."""
-        measure = self.summary
-        if measure is None or not measure.is_counted(calibration):
+        size = self.summary
+        if size is None or not size.is_counted(calibration):
             return False
-        return measure.project(calibration) == self.summary_tokens
+        return size.project(calibration) == self.summary_tokens
 
     def review(self, intervals: Intervals, calibration: Calibration) -> None:
         """Divide lumps again within their reported total, after the first intervals have trained a model's

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.tokens.projection import Calibration
 
 DRIFT_TOLERANCE_TOKENS = 64
@@ -82,7 +82,7 @@ class CountProof:
         self,
         model: str,
         drift_tokens: int | None,
-        sent: Sequence[Measure],
+        sent: Sequence[ItemSize],
         calibration: Calibration,
         *,
         has_old_calls: bool,
@@ -135,7 +135,7 @@ class Comparison(NamedTuple):
 
     reported: int
     grown_tokens: int
-    sent: Sequence[Measure]  # what entered between the two
+    sent: Sequence[ItemSize]  # what entered between the two
     projected_tokens: int  # of these items
     units: float  # their features together
     drift: Drift | None  # of the prompt that was expected; None without one before
@@ -214,7 +214,7 @@ class Evidence:
         is_whole = seen.is_comparable and seen.removal is Removal.NOTHING and not thinking
         self.drift = self._drift(seen, is_whole=is_whole, is_steady=not unsteady)
         if self.has_counts:
-            has_old_calls = unsteady > thinking and any(measure.question for measure in seen.sent)
+            has_old_calls = unsteady > thinking and any(size.question for size in seen.sent)
             drift_tokens = seen.drift.tokens if seen.drift is not None and seen.is_comparable else None
             self.count_proof.observe(terms.model, drift_tokens, seen.sent, calibration, has_old_calls=has_old_calls)
         if seen.has_fallen and seen.is_comparable:
@@ -233,10 +233,10 @@ class Evidence:
         return drift._replace(truncated_by_server=True) if is_truncated else drift
 
 
-def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Measure], units: float) -> Calibration:
+def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[ItemSize], units: float) -> Calibration:
     """Return the calibration after an interval of `grown` tokens and the features `units`."""
     learnt = calibration.observe(grown - calibration.overhead_tokens * len(sent), units)
-    if [measure.counted_tokens for measure in sent].count(None) == len(sent):
+    if [size.counted_tokens for size in sent].count(None) == len(sent):
         return learnt
     sizes = [m.counted_tokens if m.known_tokens is None else m.known_tokens for m in sent]
     text_tokens = [tokens for tokens in sizes if tokens is not None]

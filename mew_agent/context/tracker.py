@@ -46,9 +46,9 @@ from mew_agent.context.facts import (
     Summarised,
 )
 from mew_agent.context.history import History, Item, Summary, pin_line, pinned_text
+from mew_agent.context.item_sizes import item_size, summary_size
 from mew_agent.context.ledger import Ledger, fold
 from mew_agent.context.measurement import KeptReply, Measurement
-from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.persisted_state import CallRecord, PromptAnchor, SavedContext
 from mew_agent.context.policy import (
     NO_FLAGS,
@@ -131,9 +131,9 @@ class Tracker:
 
         An item of the assistant is the reply of the call just kept, whose reported total includes it.
         """
-        measure, measurement = measure_of(item, counted_tokens, units), self.measurement
-        self.ledger.apply(Appended(measure))
-        if item.role == "assistant" and measurement.reply.identify(measure, self.ledger.calibration):
+        size, measurement = item_size(item, counted_tokens, units), self.measurement
+        self.ledger.apply(Appended(size))
+        if item.role == "assistant" and measurement.reply.identify(size, self.ledger.calibration):
             measurement.reply_seq = item.seq
 
     def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str, backend: str | None = None) -> str | None:
@@ -200,7 +200,7 @@ class Tracker:
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
         """Replace tool results by these stubs, as the history did. `counted` are counted tokens by seq."""
         before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
-        stubs = tuple(measure_of(item, counted.get(item.seq)) for item in items)
+        stubs = tuple(item_size(item, counted.get(item.seq)) for item in items)
         price = self.ledger.saving(stubs)
         self.ledger.apply(Replaced(stubs))
         freed = self._record_freed(held, next_before)
@@ -229,13 +229,13 @@ class Tracker:
         before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         ledger, was_reported = self.ledger, self.ledger.prompt_tokens is not None
         back, texts = (
-            tuple(measure_of(item, counted.get(item.seq)) for item in items) for items in (returned, replaced)
+            tuple(item_size(item, counted.get(item.seq)) for item in items) for items in (returned, replaced)
         )
         ledger.apply(PutBack(back, texts, point.prices, point.booked_until))
         self._record_summary(point.summary_tokens)
         # If nothing was reported since a clear, the last report is that of the history that is back.
         resumes = not was_reported and self._resume(point.anchor, self.measurement.served_model)
-        self._return_reply(point, {measure.seq for measure in (*back, *texts)})
+        self._return_reply(point, {size.seq for size in (*back, *texts)})
         self._restore_tokens(point, held, next_before, resumes=resumes)
         grown = ledger.projected_tokens - next_before
         if before is not None and self.measurement.tokens is not None:
@@ -338,7 +338,7 @@ class Tracker:
         learnt = {name: Calibration.restored(figures) for name, figures in saved.calibrations.items()}
         self.ledger.apply(Learnt(learnt, saved.served_model))
         self._record_summary()
-        fold((Appended(measure_of(item, counted.get(item.seq))) for item in self.history.items), self.ledger)
+        fold((Appended(item_size(item, counted.get(item.seq))) for item in self.history.items), self.ledger)
         self._resume(saved.anchor, saved.served_model)
         if saved.last_reported is not None or len(self.history.items) or self.history.summary is not None:
             self.measurement.become_unknown("restarted")
@@ -440,7 +440,7 @@ class Tracker:
 
     def size_of_summary(self, summary: Summary) -> int:
         """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
-        return measure_of_summary(summary, self.ledger.calibration).project(self.ledger.calibration)
+        return summary_size(summary, self.ledger.calibration).project(self.ledger.calibration)
 
     @property
     def request_key(self) -> object:
@@ -588,19 +588,19 @@ class Tracker:
 
     def _message_sums(self) -> MessageSums:
         """Return the features of the messages. Adds only new messages."""
-        items, measures, (revision, count) = self.history.items, self.ledger.items.measures, self._summed
+        items, sizes, (revision, count) = self.history.items, self.ledger.items.sizes, self._summed
         if revision != self.history.revision:
             self._sums, count = MessageSums(), 0
         self._summed = self.history.revision, len(items)
         # Both lists end with the same items. The policy's own prompts are not a participant's messages.
-        for item, measure in zip(items[count:], measures[len(measures) - len(items) + count :], strict=True):
-            self._sums.add(measure.features, None if item.notice else item.role)
+        for item, size in zip(items[count:], sizes[len(sizes) - len(items) + count :], strict=True):
+            self._sums.add(size.features, None if item.notice else item.role)
         return self._sums
 
     def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary
-        measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration, counted)
-        self.ledger.apply(Summarised(measure, tokens))
+        size = None if summary is None else summary_size(summary, self.ledger.calibration, counted)
+        self.ledger.apply(Summarised(size, tokens))
         return self.ledger.preamble.summary_tokens
 
     def _record_freed(self, held_before: int, next_before: int) -> int:

@@ -20,7 +20,7 @@ from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
 from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import Item, ItemRole, Summary
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.message_facts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import CompactionMethod

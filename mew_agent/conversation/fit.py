@@ -62,7 +62,7 @@ def _size_of_items(ledger: Ledger, seqs: AbstractSet[int]) -> tuple[int, TextBas
     """Return the known size of these items in the next prompt, and its basis."""
     prices = ledger.item_prices()
     tokens = sum(prices.get(seq, 0) for seq in seqs)
-    if all(one.is_counted(ledger.calibration) for one in ledger.items.measures if one.seq in seqs):
+    if all(one.is_counted(ledger.calibration) for one in ledger.items.sizes if one.seq in seqs):
         return tokens, "tokenizer"
     return tokens, "projected" if ledger.calibration.weights is not None else "heuristic"
 

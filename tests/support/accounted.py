@@ -7,7 +7,7 @@ from mew_protocol.context_report import ContextReport
 
 from mew_agent.context.cuts import CutOutcome
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import MEW, PolicyState
 from mew_agent.context.tracker import Tracker

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from mew_agent.context.facts import Appended, Cut, Described, Replaced, Reported, Summarised
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.ledger import Ledger, Price
-from mew_agent.context.measures import Measure
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Drift, Terms
 from mew_agent.model.usage import Usage
@@ -16,10 +16,10 @@ def taught(calibration: Calibration) -> Ledger:
     return Ledger(calibration=calibration)
 
 
-def append(ledger: Ledger, *measures: Measure) -> None:
+def append(ledger: Ledger, *sizes: ItemSize) -> None:
     """Items enter."""
-    for measure in measures:
-        ledger.apply(Appended(measure))
+    for size in sizes:
+        ledger.apply(Appended(size))
 
 
 def describe(ledger: Ledger, prefix: float, pins: float = 0.0) -> None:
@@ -42,15 +42,15 @@ def cut(ledger: Ledger, first_seq: int, last_seq: int) -> Price:
     return price
 
 
-def replace_items(ledger: Ledger, measures: Iterable[Measure]) -> Price:
+def replace_items(ledger: Ledger, sizes: Iterable[ItemSize]) -> Price:
     """Stubs take the place of items. Returns what that was said to free."""
-    stubs = tuple(measures)
+    stubs = tuple(sizes)
     price = ledger.saving(stubs)
     ledger.apply(Replaced(stubs))
     return price
 
 
-def set_summary(ledger: Ledger, measure: Measure | None, tokens: int | None = None) -> int:
+def set_summary(ledger: Ledger, size: ItemSize | None, tokens: int | None = None) -> int:
     """A summary takes the place of items that left. Returns its tokens."""
-    ledger.apply(Summarised(measure, tokens))
+    ledger.apply(Summarised(size, tokens))
     return ledger.preamble.summary_tokens

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from mew_agent.context.item_sizes import ItemSize, kept_reply_tokens
 from mew_agent.context.ledger import Ledger, Price
-from mew_agent.context.measures import Measure, kept_reply_tokens
 from mew_agent.context.reconciliation import Drift
 from mew_agent.model.usage import Usage, normalise
 from tests.support.ledgers import append, cut, describe, record
@@ -109,7 +109,7 @@ class Books:
         self.entries.append(entry)
         append(
             self.ledger,
-            Measure(
+            ItemSize(
                 entry.seq,
                 units,
                 known,

@@ -126,9 +126,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
 def revoke(
     change: CapabilityChange,
     *,
-    keep_passed_on: Annotated[
-        bool, option("--keep-passed-on", "Do not revoke grants that were passed on.")
-    ] = False,
+    keep_passed_on: Annotated[bool, option("--keep-passed-on", "Do not revoke grants that were passed on.")] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Revoke capabilities granted to a participant.

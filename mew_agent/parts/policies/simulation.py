@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from mew_protocol.context_report import Basis, UnknownReason
 
 from mew_agent.context import policy as policies
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
 from mew_agent.context.policy.definition import MessageSums
 from mew_agent.model.interface import Role

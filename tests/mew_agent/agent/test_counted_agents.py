@@ -151,7 +151,7 @@ async def test_after_a_restart_the_stored_items_are_counted_again(start_agent: S
     async with start_agent(agent=told(tmp_path), store=SqliteStore(path)) as s:
         tracker = s.agent.conversation.tracker
         texts = {item.seq: count(item.text()) for item in tracker.history.items if item.role == "user"}
-        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger.items.measures}
+        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger.items.sizes}
         assert {seq: counted[seq] for seq in texts} == texts
         assert tracker.ledger.next_prompt_tokens == foretold
 
@@ -167,7 +167,7 @@ async def test_notes_in_place_of_old_results_are_counted(start_conversation: Sta
         await driver.conversation.compact(Compact(target_tokens=present - 600))
         stubs = [item for item in tracker.history.items if item.stubbed]
         assert stubs
-        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger.items.measures}
+        counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger.items.sizes}
         assert [counted[stub.seq] for stub in stubs] == [count(stub.text()) for stub in stubs]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.context.measures import IMAGE_TOKENS
+from mew_agent.context.item_sizes import IMAGE_TOKENS
 from tests.support.agents import StartAgent
 
 DATA = "aGVsbG8="

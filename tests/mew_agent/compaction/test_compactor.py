@@ -17,7 +17,7 @@ from mew_agent.compaction.compactor import (
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable

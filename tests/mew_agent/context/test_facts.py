@@ -18,8 +18,8 @@ from mew_agent.context.facts import (
     Reported,
     Summarised,
 )
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.ledger import Ledger, fold
-from mew_agent.context.measures import Measure
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Terms
 
@@ -31,17 +31,17 @@ TERMS = st.builds(Terms, st.sampled_from(["a", "b"]), st.sampled_from(["f", "g"]
 def facts_of(kinds: list[tuple[str, int, int, Terms]]) -> list[ContextFact]:
     """A history in which every fact is possible: seqs rise, and stubs are of items that are there."""
     facts: list[ContextFact] = []
-    held: dict[int, Measure] = {}
+    held: dict[int, ItemSize] = {}
     for number, (kind, one, other, terms) in enumerate(kinds):
         first, last = sorted((one % 30, other % 30))
         made: dict[str, Callable[[], ContextFact]] = {
-            "append": lambda: Appended(held.setdefault(number, Measure(number, float(one), tool_result=one % 3 == 0))),  # noqa: B023
+            "append": lambda: Appended(held.setdefault(number, ItemSize(number, float(one), tool_result=one % 3 == 0))),  # noqa: B023
             "describe": lambda: Described(FixedTexts(float(one), float(other % 50))),  # noqa: B023
             "count": lambda: PrefixCounted(one % 99),  # noqa: B023
             "report": lambda: Reported(one, terms, max(held, default=-1)),  # noqa: B023
             "cut": lambda: Cut(first, last),  # noqa: B023
-            "stub": lambda: Replaced(tuple(Measure(seq, 3.0, tool_result=True) for seq in held if seq == first)),  # noqa: B023
-            "summarise": lambda: Summarised(Measure(-1, float(one))),  # noqa: B023
+            "stub": lambda: Replaced(tuple(ItemSize(seq, 3.0, tool_result=True) for seq in held if seq == first)),  # noqa: B023
+            "summarise": lambda: Summarised(ItemSize(-1, float(one))),  # noqa: B023
             "correct": lambda: CutCounted(one % 40 - 20, other),  # noqa: B023
             "clear": Cleared,
         }
@@ -50,8 +50,8 @@ def facts_of(kinds: list[tuple[str, int, int, Terms]]) -> list[ContextFact]:
         if isinstance(fact, Cut):
             gone = tuple(held.pop(seq) for seq in list(held) if first <= seq <= last)
             if one % 2:
-                held |= {measure.seq: measure for measure in gone}
-                facts.append(PutBack(gone, (), {measure.seq: 7 for measure in gone}, -1))
+                held |= {size.seq: size for size in gone}
+                facts.append(PutBack(gone, (), {size.seq: 7 for size in gone}, -1))
         elif isinstance(fact, Cleared):
             held.clear()
     return facts

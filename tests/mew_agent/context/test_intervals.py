@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.intervals import Bulk, Interval, Intervals, Kind, Pool, apportion, fit, split
-from mew_agent.context.measures import Measure
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.tokens.projection import Calibration
 
 TYPICAL = Calibration()
@@ -19,9 +19,9 @@ def filled(*kinds: Kind, tokens: int = 100) -> Intervals:
     return intervals
 
 
-def items_of(count: int) -> list[Measure]:
+def items_of(count: int) -> list[ItemSize]:
     """The items of so many intervals."""
-    return [Measure(seq, 46.0, tool_result=seq % 2 == 1) for seq in range(2 * count)]
+    return [ItemSize(seq, 46.0, tool_result=seq % 2 == 1) for seq in range(2 * count)]
 
 
 def resize(pool: Pool, messages: int, tools: int) -> None:
@@ -60,7 +60,7 @@ def test_doubt_moves_the_exact_ones_so_far_and_none_of_later() -> None:
     intervals = filled("exact", "measured", "exact")
     intervals.doubt_all()
     assert intervals.exact.tokens == 0
-    intervals.append([Measure(6, 96.0)], 100, "exact", 96.0, TYPICAL)
+    intervals.append([ItemSize(6, 96.0)], 100, "exact", 96.0, TYPICAL)
     assert [interval.kind for interval in intervals] == ["measured", "measured", "measured", "exact"]
     intervals.doubt_all()
     intervals.doubt_all()
@@ -71,7 +71,7 @@ def test_doubt_moves_the_exact_ones_so_far_and_none_of_later() -> None:
 def test_resizing_scales_those_that_were_there_and_none_that_join_later() -> None:
     intervals = filled("measured", "exact", "measured")
     resize(intervals.measured, 200, 50)
-    intervals.append([Measure(6, 96.0)], 100, "measured", 96.0, TYPICAL)
+    intervals.append([ItemSize(6, 96.0)], 100, "measured", 96.0, TYPICAL)
     intervals.doubt_all()
     assert [(i.messages, i.tools) for i in intervals] == [(100, 25), (50, 50), (100, 25), (100, 0)]
     resize(intervals.measured, 175, 50)
@@ -105,11 +105,11 @@ STEPS = st.lists(
 def test_prices_of_intervals_always_sum_to_their_pool(
     steps: list[tuple[str, object, object]],
 ) -> None:
-    intervals, held_items, seq = Intervals(), list[Measure](), 0
+    intervals, held_items, seq = Intervals(), list[ItemSize](), 0
     for name, one, other in steps:
         match name, one, other:
             case "append", int(tokens), str(kind):
-                items = [Measure(seq, 10.0), Measure(seq + 1, 30.0, tool_result=tokens % 2 == 0)]
+                items = [ItemSize(seq, 10.0), ItemSize(seq + 1, 30.0, tool_result=tokens % 2 == 0)]
                 intervals.append(items, tokens, kind, 40.0, TYPICAL)  # type: ignore[arg-type]
                 held_items += items
                 seq += 2
@@ -133,28 +133,28 @@ def test_prices_of_intervals_always_sum_to_their_pool(
     assert min((min(i.messages, i.tools) for i in intervals), default=0) >= 0
     prices = intervals.item_prices(held_items, TYPICAL)
     assert sum(prices.values()) == held(intervals)
-    assert list(prices) == [measure.seq for measure in held_items]
+    assert list(prices) == [size.seq for size in held_items]
 
 
 def test_stubs_turn_their_intervals_into_lumps() -> None:
     intervals = filled("exact", "exact")
-    intervals.replace(items_of(2), {1: Measure(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
+    intervals.replace(items_of(2), {1: ItemSize(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
     assert [(i.kind, i.messages, i.tools) for i in intervals] == [("lump", 50, 10), ("exact", 50, 50)]
     assert intervals.units == 3 * 46 + 6
 
 
 def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
     bulk = Bulk()
-    bulk.add([Measure(0, 10.0), Measure(1, 20.0, known_tokens=7), Measure(2, 5.0, counted_tokens=6)], TYPICAL)
+    bulk.add([ItemSize(0, 10.0), ItemSize(1, 20.0, known_tokens=7), ItemSize(2, 5.0, counted_tokens=6)], TYPICAL)
     assert bulk.project(TYPICAL) == 10 + 7 + 6 + 3 * 4
     assert Bulk().project(TYPICAL) == 0
     assert filled("lump", "exact").lump_items.project(TYPICAL) == 100
 
 
 def test_sharing_a_figure_keeps_known_sizes() -> None:
-    measures = [Measure(0, 16.0), Measure(1, 90.0, known_tokens=26), Measure(2, 36.0, tool_result=True)]
-    assert split(90, measures, TYPICAL) == [(0, 20, False), (1, 30, False), (2, 40, True)]
-    assert sum(tokens for _, tokens, _ in split(10, measures, TYPICAL)) == 10
+    sizes = [ItemSize(0, 16.0), ItemSize(1, 90.0, known_tokens=26), ItemSize(2, 36.0, tool_result=True)]
+    assert split(90, sizes, TYPICAL) == [(0, 20, False), (1, 30, False), (2, 40, True)]
+    assert sum(tokens for _, tokens, _ in split(10, sizes, TYPICAL)) == 10
 
 
 SIZES = st.lists(st.integers(0, 100_000), min_size=1, max_size=8)
@@ -205,6 +205,6 @@ def test_a_doubt_costs_the_intervals_since_the_last_one(monkeypatch: pytest.Monk
     monkeypatch.setattr("mew_agent.context.intervals.Interval", Counted)
     intervals = Intervals()
     for seq in range(1_000):
-        intervals.append([Measure(seq, 96.0)], 100, "exact", 96.0, TYPICAL)
+        intervals.append([ItemSize(seq, 96.0)], 100, "exact", 96.0, TYPICAL)
         intervals.doubt_all()
     assert read < 10 * 1_000

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mew_agent.context.facts import Cleared
 from mew_agent.context.intervals import apportion
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.ledger import Ledger, Price
-from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 from tests.support.ledgers import append, cut, describe, record, replace_items, set_summary, taught
@@ -146,7 +146,7 @@ def test_a_prompt_smaller_than_its_exact_items_makes_none_exact() -> None:
 def test_a_reported_prompt_of_zero_leaves_books_that_still_sum() -> None:
     ledger = Ledger()
     describe(ledger, 10.0)
-    append(ledger, Measure(0, 5.0))
+    append(ledger, ItemSize(0, 5.0))
     for prompt in (0, 90, 0, 40):
         record(ledger, Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0, backend="b")
         assert sum((ledger.parts.prefix, ledger.parts.messages)) == ledger.prompt_tokens == prompt
@@ -297,12 +297,12 @@ def test_another_model_or_fingerprint_ends_exactness_of_earlier_intervals(change
 def test_an_interval_that_its_items_do_not_explain_is_not_exact(units: float, more: int, basis: str) -> None:
     ledger = taught(Calibration(1000.0, 1000.0))
     describe(ledger, 1000.0)
-    append(ledger, Measure(0, 10.0))
+    append(ledger, ItemSize(0, 10.0))
     reported(ledger, 1018)
-    append(ledger, Measure(1, 10.0))
+    append(ledger, ItemSize(1, 10.0))
     reported(ledger, 1032, last_seq=1)
     assert ledger.price(1, 1) == Price(14, "exact")
-    append(ledger, Measure(2, units))
+    append(ledger, ItemSize(2, units))
     grown = ledger.next_prompt_tokens + more - 1032
     reported(ledger, 1032 + grown, last_seq=2)
     assert ledger.price(2, 2) == Price(grown, basis)  # type: ignore[arg-type]
@@ -345,7 +345,7 @@ def opened(prompt: int) -> Ledger:
     """Books with one reported prompt of so many tokens and nothing unsent."""
     ledger = Ledger()
     describe(ledger, 100.0)
-    append(ledger, Measure(0, 50.0))
+    append(ledger, ItemSize(0, 50.0))
     assert reported(ledger, prompt) is None
     return ledger
 
@@ -370,7 +370,7 @@ def test_drift_beyond_64_tokens_and_2_percent_rebases(prompt: int, then: int, dr
 
 def test_the_first_report_has_no_drift() -> None:
     ledger = Ledger()
-    append(ledger, Measure(0, 50.0))
+    append(ledger, ItemSize(0, 50.0))
     assert reported(ledger, 500) is None
 
 
@@ -409,7 +409,7 @@ def test_a_fall_after_a_cut_is_not_truncation() -> None:
 
 def test_a_fall_with_thinking_in_the_history_is_not_truncation() -> None:
     ledger = opened(1000)
-    append(ledger, Measure(1, 10.0, thinking=True))
+    append(ledger, ItemSize(1, 10.0, thinking=True))
     assert not reported(ledger, 500, last_seq=1).truncated_by_server
     cut(ledger, 1, 1)
     reported(ledger, 490)
@@ -421,7 +421,7 @@ def test_a_fall_with_thinking_in_the_history_is_not_truncation() -> None:
 
 def test_a_summary_counts_in_the_next_prompt_until_it_is_removed() -> None:
     ledger = opened(1000)
-    assert set_summary(ledger, Measure(-1, 30.0, known_tokens=50)) == 54
+    assert set_summary(ledger, ItemSize(-1, 30.0, known_tokens=50)) == 54
     assert ledger.next_prompt_tokens == 1054
     assert set_summary(ledger, None) == 0
     assert ledger.next_prompt_tokens == 1000
@@ -463,7 +463,7 @@ def test_stubs_free_the_difference_and_are_never_exact() -> None:
     results = [books.add_entry("tool", 400.0, 400) for _ in range(2)]
     books.call()
     before = books.ledger.next_prompt_tokens
-    freed = replace_items(books.ledger, [Measure(entry.seq, 30.0, tool_result=True) for entry in results])
+    freed = replace_items(books.ledger, [ItemSize(entry.seq, 30.0, tool_result=True) for entry in results])
     assert freed.basis == "projected"
     assert before - books.ledger.next_prompt_tokens == freed.tokens == pytest.approx(740, abs=60)
     assert books.parts_sum() == books.ledger.prompt_tokens
@@ -476,7 +476,7 @@ def test_a_stub_longer_than_its_result_frees_nothing() -> None:
     books.call()
     result = books.add_entry("tool", 5.0, 5)
     books.call()
-    assert replace_items(books.ledger, [Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
+    assert replace_items(books.ledger, [ItemSize(result.seq, 300.0, tool_result=True)]).tokens == 0
 
 
 def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
@@ -485,7 +485,7 @@ def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
     books.call()
     result = books.add_entry("tool", 400.0, 400)
     held = books.ledger.prompt_tokens
-    freed = replace_items(books.ledger, [Measure(result.seq, 30.0, tool_result=True)])
+    freed = replace_items(books.ledger, [ItemSize(result.seq, 30.0, tool_result=True)])
     assert books.ledger.prompt_tokens == held
     assert freed.tokens > 300
     assert sum(books.ledger.item_prices().values()) == sum(
@@ -497,14 +497,14 @@ def test_a_note_for_an_item_that_has_left_changes_nothing() -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 2)
     books.cut(0, 0)
     before = books.ledger.next_prompt_tokens
-    assert replace_items(books.ledger, [Measure(0, 3.0, tool_result=True)]) == Price(0, "projected")
+    assert replace_items(books.ledger, [ItemSize(0, 3.0, tool_result=True)]) == Price(0, "projected")
     assert books.ledger.next_prompt_tokens == before
 
 
 def test_the_tail_holds_the_items_after_the_last_one_sent() -> None:
     ledger = opened(1000)
-    append(ledger, Measure(1, 20.0, known_tokens=25))
-    append(ledger, Measure(2, 20.0))
+    append(ledger, ItemSize(1, 20.0, known_tokens=25))
+    append(ledger, ItemSize(2, 20.0))
     assert ledger.projection(1) == 29
     assert ledger.projection(7) == 0
     assert ledger.parts.unsent == 29 + ledger.projection(2)
@@ -568,7 +568,7 @@ def test_two_unreported_calls_later_the_whole_interval_is_still_exact() -> None:
 
 def test_a_given_calibration_applies_before_the_first_report() -> None:
     ledger = taught(Calibration(200.0, 100.0))
-    append(ledger, Measure(0, 100.0))
+    append(ledger, ItemSize(0, 100.0))
     assert ledger.next_prompt_tokens == 204
 
 
@@ -592,7 +592,7 @@ def test_apportioned_shares_sum_to_the_whole_and_follow_the_weights(total: int, 
 def test_recording_a_call_reads_no_older_items(case: str, unsteady: bool) -> None:
     """A decision must not cost more in a long conversation: count what is read of its items."""
 
-    class Watched(Measure):
+    class Watched(ItemSize):
         reads = 0
 
         def __getattribute__(self, name: str) -> Any:
@@ -623,7 +623,7 @@ def test_recording_a_call_reads_no_older_items(case: str, unsteady: bool) -> Non
 def test_pending_changes_are_applied_when_intervals_are_read() -> None:
     ledger = Ledger()
     for seq in range(50):
-        append(ledger, Measure(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))
+        append(ledger, ItemSize(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))
         reported(ledger, 300 + 14 * (seq + 1), last_seq=seq)
     for prompt, model in ((900, "m"), (1400, "other"), (700, "m"), (2000, "m")):
         reported(ledger, prompt, last_seq=49, model=model)

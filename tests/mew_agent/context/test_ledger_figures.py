@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.ledger import Ledger, Price
-from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import features
 from tests.support.ledgers import append, cut, describe, record, set_summary
@@ -124,14 +124,14 @@ def test_figures_are_exact_again_without_the_messages_the_server_dropped() -> No
     ledger = Ledger()
     describe(ledger, 200.0)
     for seq, prompt in enumerate((300, 400, 350)):  # the server dropped 150 tokens
-        append(ledger, Measure(seq, 100.0))
+        append(ledger, ItemSize(seq, 100.0))
         reported(ledger, prompt, seq)
-    append(ledger, Measure(3, 100.0))
+    append(ledger, ItemSize(3, 100.0))
     reported(ledger, 450, 3)
     assert ledger.price(3, 3).basis == "projected"
     cut(ledger, 0, 2)
     for seq, prompt in ((4, 400), (5, 500)):
-        append(ledger, Measure(seq, 100.0))
+        append(ledger, ItemSize(seq, 100.0))
         reported(ledger, prompt, seq)
     assert ledger.price(5, 5) == Price(100, "exact")
 
@@ -166,9 +166,9 @@ def test_a_rescale_changes_the_least_known_parts_first() -> None:
     ledger = Ledger()
     describe(ledger, 300.0)
     for seq in range(4):
-        append(ledger, Measure(seq, 100.0, tool_calls=seq == 0))
+        append(ledger, ItemSize(seq, 100.0, tool_calls=seq == 0))
         reported(ledger, 400 + 104 * seq, seq)
-    set_summary(ledger, Measure(-1, 50.0))
+    set_summary(ledger, ItemSize(-1, 50.0))
     reported(ledger, 400 + 104 * 3 + 80, 3)
     assert [ledger.price(seq, seq).tokens for seq in (1, 2, 3)] == [104, 104, 104]
     assert ledger.parts.summary > 54
@@ -178,7 +178,7 @@ def test_a_prompt_too_small_for_measured_intervals_shrinks_them() -> None:
     ledger = Ledger()
     describe(ledger, 300.0)
     for seq in range(4):
-        append(ledger, Measure(seq, 100.0, tool_calls=seq == 0))
+        append(ledger, ItemSize(seq, 100.0, tool_calls=seq == 0))
         reported(ledger, 400 + 104 * seq, seq)
     reported(ledger, 250, 3, fingerprint="other tools")
     assert sum(ledger.item_prices().values()) + ledger.parts.prefix == 250
@@ -216,7 +216,7 @@ def test_a_cut_changes_neither_an_unchanged_prefix_nor_a_reported_summary() -> N
     books = Books(Template(prefix=900), prefix_units=TEXT + TEXT + TEXT)
     talk(books, turns=6)
     books.cut(0, books.bounds[3])
-    summary = Measure(-1, 90.0, 200)
+    summary = ItemSize(-1, 90.0, 200)
     books.summary = 200
     set_summary(books.ledger, summary)
     before = books.ledger.parts

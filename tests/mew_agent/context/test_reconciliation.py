@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.facts import Described, Reported
+from mew_agent.context.item_sizes import ItemSize
 from mew_agent.context.ledger import fold
-from mew_agent.context.measures import Measure
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Comparison, Drift, Removal, Standstill, Terms, drift_of
 from mew_agent.tokens.projection import Calibration
@@ -44,17 +44,17 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
 @pytest.mark.parametrize(
     ("off", "sent", "doubtful"),
     [
-        (16, [Measure(0, 10.0)], False),
-        (17, [Measure(0, 10.0)], True),
-        (20, [Measure(n, 1.0) for n in range(5)], False),
-        (21, [Measure(n, 1.0) for n in range(5)], True),
-        (26, [Measure(0, 100.0)], False),
-        (27, [Measure(0, 100.0)], True),
-        (27, [Measure(0, 100.0), Measure(1, 900.0, known_tokens=900)], True),
-        (27, [Measure(0, 1000.0)], False),
+        (16, [ItemSize(0, 10.0)], False),
+        (17, [ItemSize(0, 10.0)], True),
+        (20, [ItemSize(n, 1.0) for n in range(5)], False),
+        (21, [ItemSize(n, 1.0) for n in range(5)], True),
+        (26, [ItemSize(0, 100.0)], False),
+        (27, [ItemSize(0, 100.0)], True),
+        (27, [ItemSize(0, 100.0), ItemSize(1, 900.0, known_tokens=900)], True),
+        (27, [ItemSize(0, 1000.0)], False),
     ],
 )
-def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[Measure], doubtful: bool) -> None:
+def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[ItemSize], doubtful: bool) -> None:
     for drift in (off, -off):
         seen = Comparison(1000, 100, sent, 100, 100.0, Drift(drift, False, False), True, True, True, Removal.NOTHING, 9)
         assert seen.is_in_doubt(Calibration()) is doubtful

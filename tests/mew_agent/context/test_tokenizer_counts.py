@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mew_agent.context.facts import PromptCounted
 from mew_agent.context.history import History, Item, Pin, Summary
-from mew_agent.context.measures import kept_reply_tokens, measure_of
+from mew_agent.context.item_sizes import item_size, kept_reply_tokens
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window
@@ -156,10 +156,10 @@ def test_counts_that_fit_again_are_trusted_again() -> None:
 
 def test_a_count_separates_a_reply_from_unreported_reasoning() -> None:
     item = Item(0, "assistant", "word " * 40, 0, "i", "t", known_tokens=150)
-    assert measure_of(item).known_tokens == 150
-    assert measure_of(item, 40).known_tokens is None
-    assert measure_of(item, 40).project(Calibration()) == 44
-    assert measure_of(item, 43).known_tokens == 150
+    assert item_size(item).known_tokens == 150
+    assert item_size(item, 40).known_tokens is None
+    assert item_size(item, 40).project(Calibration()) == 44
+    assert item_size(item, 43).known_tokens == 150
 
 
 def test_counts_are_given_again_after_a_restart_and_for_notes() -> None:

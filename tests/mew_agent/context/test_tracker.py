@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mew_protocol.context_report import ContextReport
 
 from mew_agent.context.history import History, Item, Pin, Summary
-from mew_agent.context.measures import kept_reply_tokens, measure_of
+from mew_agent.context.item_sizes import item_size, kept_reply_tokens
 from mew_agent.context.policy import MEW, CompactAction, Policy, Suggestion
 from mew_agent.context.policy.definition import NearLimitRule
 from mew_agent.context.policy.threshold import Condition
@@ -275,11 +275,11 @@ def test_an_impossible_completion_count_is_hidden_reasoning() -> None:
 
 def test_thinking_left_in_the_text_marks_the_reply_as_unsteady() -> None:
     plain = Item(0, "assistant", "yes", 0, "i", "t")
-    assert not measure_of(plain).is_unsteady
-    assert measure_of(Item(0, "assistant", "<think>hm</think>yes", 0, "i", "t")).thinking
-    assert measure_of(Item(0, "assistant", "yes", 0, "i", "t", thinking=True)).thinking
-    assert measure_of(Item(0, "assistant", "", 0, "i", "t", tool_calls=(ToolCall("c", "f", "{}"),))).tool_calls
-    assert not measure_of(Item(0, "user", "what is </think>?", 0, "i", "t")).is_unsteady
+    assert not item_size(plain).is_unsteady
+    assert item_size(Item(0, "assistant", "<think>hm</think>yes", 0, "i", "t")).thinking
+    assert item_size(Item(0, "assistant", "yes", 0, "i", "t", thinking=True)).thinking
+    assert item_size(Item(0, "assistant", "", 0, "i", "t", tool_calls=(ToolCall("c", "f", "{}"),))).tool_calls
+    assert not item_size(Item(0, "user", "what is </think>?", 0, "i", "t")).is_unsteady
 
 
 # -- cuts -----------------------------------------------------------------------------------------------------

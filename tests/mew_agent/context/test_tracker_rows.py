@@ -7,7 +7,7 @@ import pytest
 from mew_protocol.context_report import ContextReport, Injection, UnknownReason
 
 from mew_agent.context.history import History, Summary
-from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window

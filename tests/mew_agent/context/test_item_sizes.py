@@ -3,8 +3,8 @@
 import pytest
 
 from mew_agent.context.history import History
+from mew_agent.context.item_sizes import ItemSize, item_size, kept_reply_tokens
 from mew_agent.context.measurement import KeptReply, Measurement
-from mew_agent.context.measures import Measure, kept_reply_tokens, measure_of
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
@@ -31,8 +31,8 @@ def test_the_size_of_a_kept_reply_follows_from_its_usage(
 def test_a_measure_has_the_kind_of_its_item() -> None:
     history = History()
     call = ToolCall("c1", "look_up", '{"q": "pumps"}')
-    requested = measure_of(history.append("assistant", "", id="a", at="t", tool_calls=(call,)))
-    result = measure_of(history.append("tool", "three pumps", id="b", at="t", tool_call_id="c1"))
+    requested = item_size(history.append("assistant", "", id="a", at="t", tool_calls=(call,)))
+    result = item_size(history.append("tool", "three pumps", id="b", at="t", tool_call_id="c1"))
     assert requested.tool_calls
     assert requested.features > 0
     assert result.tool_result
@@ -41,13 +41,13 @@ def test_a_measure_has_the_kind_of_its_item() -> None:
 
 def test_thinking_left_in_the_text_counts_as_thinking() -> None:
     item = History().append("assistant", "<think>hm</think>yes", id="a", at="t")
-    assert measure_of(item).thinking
+    assert item_size(item).thinking
 
 
 def test_an_impossible_reported_size_is_ignored() -> None:
     history = History()
-    assert measure_of(history.append("assistant", "yes", id="a", at="t", known_tokens=5000)).known_tokens is None
-    assert measure_of(history.append("assistant", "yes", id="b", at="t", known_tokens=1)).known_tokens == 1
+    assert item_size(history.append("assistant", "yes", id="a", at="t", known_tokens=5000)).known_tokens is None
+    assert item_size(history.append("assistant", "yes", id="b", at="t", known_tokens=1)).known_tokens == 1
 
 
 CALIBRATION = Calibration()
@@ -62,10 +62,10 @@ def reply_to(usage: Usage) -> KeptReply:
 
 def test_only_the_awaited_item_is_the_reply() -> None:
     reply = KeptReply()
-    assert not reply.identify(Measure(3, 10.0), CALIBRATION)
+    assert not reply.identify(ItemSize(3, 10.0), CALIBRATION)
     reply = reply_to(Usage(100, 50, 150))
-    assert reply.identify(Measure(4, 10.0, known_tokens=50), CALIBRATION)
-    assert not reply.identify(Measure(5, 10.0), CALIBRATION)
+    assert reply.identify(ItemSize(4, 10.0, known_tokens=50), CALIBRATION)
+    assert not reply.identify(ItemSize(5, 10.0), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens, reply.seq) == (50, 0, 4)
     assert reply.is_in(4, 4)
     assert not reply.is_in(5, 9)
@@ -73,14 +73,14 @@ def test_only_the_awaited_item_is_the_reply() -> None:
 
 def test_unsent_parts_of_a_reply_are_hidden() -> None:
     reply = reply_to(Usage(100, 20, 180))
-    reply.identify(Measure(0, 10.0, known_tokens=20), CALIBRATION)
+    reply.identify(ItemSize(0, 10.0, known_tokens=20), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens) == (80, 60)
 
 
 def test_a_replys_projection_ends_at_its_reported_size() -> None:
     for features, hidden in ((30.0, 50), (500.0, 0)):
         reply = reply_to(Usage(100, 80, 180))
-        reply.identify(Measure(0, features), CALIBRATION)
+        reply.identify(ItemSize(0, features), CALIBRATION)
         assert reply.hidden_tokens == hidden
 
 

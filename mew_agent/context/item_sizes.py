@@ -25,7 +25,7 @@ def most_of_text(units: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class ItemSize:
     """The sizes and traits of one history item. Token figures are without the template's overhead."""
 
     seq: int
@@ -63,17 +63,20 @@ class Measure:
         return (most_of_text(self.features) if counted is None else counted) + MOST_TEMPLATE_TOKENS
 
 
-def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
-    """Measure an item. `units` are its features if known. Ignores a reported size that the text cannot have."""
+def item_size(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> ItemSize:
+    """Return the size of an item. `units` are its features if known.
+
+    Ignores a reported size that the text cannot have.
+    """
     units, known = features(item.text()) if units is None else units, item.known_tokens
     if item.images:  # a tokenizer counts none of them
-        return Measure(item.seq, units + IMAGE_TOKENS * len(item.images), tool_result=item.role == "tool")
+        return ItemSize(item.seq, units + IMAGE_TOKENS * len(item.images), tool_result=item.role == "tool")
     # With another tokenizer or with tool calls in it, a text takes at most twice its count. A larger figure includes
     # something that is not sent again.
     most = most_tokens(units) if counted_tokens is None else 2 * counted_tokens + 64
     if known is not None and known > most:
         known = None
-    return Measure(
+    return ItemSize(
         seq=item.seq,
         features=units,
         known_tokens=known,
@@ -85,14 +88,17 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
     )
 
 
-def measure_of_summary(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> Measure:
-    """Measure a summary as requests contain it, under its heading. `counted_tokens` is a tokenizer's count of it."""
+def summary_size(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> ItemSize:
+    """Return the size of a summary as requests contain it, under its heading.
+
+    `counted_tokens` is a tokenizer's count of it.
+    """
     units, known = features(summary_text(summary.text)), summary.known_tokens
     if counted_tokens is not None and calibration.counts_fit:
-        return Measure(-1, units, counted_tokens=counted_tokens)
+        return ItemSize(-1, units, counted_tokens=counted_tokens)
     if known is not None:
         known += calibration.project(features(summary_text("")), messages=0)
-    return Measure(-1, units, known)
+    return ItemSize(-1, units, known)
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
