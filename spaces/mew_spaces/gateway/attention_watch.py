@@ -93,6 +93,13 @@ class _Approval(NamedTuple):
     changes: dict[str, TextChange]
 
 
+class _ParticipantItems(NamedTuple):
+    """The items of a participant, and all that they were computed from."""
+
+    key: tuple[object, ...]
+    items: _Items
+
+
 @dataclass(eq=False)
 class AttentionWatch:
     """The attention items of one space. `refresh` updates them; a changed list is a new tuple."""
@@ -113,15 +120,19 @@ class AttentionWatch:
     views: BoardViews = field(init=False)
     _is_behind: bool = False
     """Whether views are to be computed as soon as possible."""
+
+    # The only state: when the cause of an item began (by its id), and when a participant was first seen away.
+    _since: dict[str, str] = field(default_factory=dict)
+    _absent: dict[str, datetime] = field(default_factory=dict)
+
+    # Caches: what `refresh` and `for_reader` computed last, so that unchanged items stay the same objects.
     _approvals: dict[str, "_Approval"] = field(default_factory=dict)
     """By the id of the proposal."""
     _changes: Mapping[str, dict[str, TextChange]] = field(default_factory=dict)
     """What proposed calls would change, by the item that asks for their approval."""
-    _shown: BoundedDict[CapabilitySet, _Shown] = field(default_factory=lambda: BoundedDict(_MOST_SHOWN))
+    _cached_items: dict[str, "_ParticipantItems"] = field(default_factory=dict)
+    _cached_shown: BoundedDict[CapabilitySet, _Shown] = field(default_factory=lambda: BoundedDict(_MOST_SHOWN))
     """The items as readers with the same capabilities get them."""
-    _absent: dict[str, datetime] = field(default_factory=dict)
-    _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
-    _since: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.views = BoardViews(self.space, self.config)
@@ -175,7 +186,7 @@ class AttentionWatch:
         names = self.space.names
         for name in names:
             found += self._items_of(name, now)
-        for table in (self._known, self._absent):
+        for table in (self._cached_items, self._absent):
             for gone in table.keys() - set(names):
                 del table[gone]
         return found
@@ -201,9 +212,9 @@ class AttentionWatch:
     def for_reader(self, reader: str | None) -> Attention:
         """Return the items with the allowed actions of `reader`; None is an observer, without actions."""
         held = _NO_CAPABILITIES if reader is None else self.space.membership.permissions_of(reader).capabilities
-        before, shown = self._shown.get(held, {}), _Shown()
+        before, shown = self._cached_shown.get(held, {}), _Shown()
         items = tuple(self._for_reader(one, held, before, shown) for one in self.items)
-        self._shown[held] = shown
+        self._cached_shown[held] = shown
         return Attention(space=self.space.id, at=wire_timestamp(self.clock()), items=items)
 
     def _items_of(self, name: str, now: datetime) -> _Items:
@@ -220,15 +231,15 @@ class AttentionWatch:
         )
         is_old = name in self.space.board.outdated
         key = (reported.envelope_id if reported is not None else None, is_connected, is_old, is_timed and now)
-        known = self._known.get(name)
-        if known is not None and known[0] == key:
-            return known[1]
+        cached = self._cached_items.get(name)
+        if cached is not None and cached.key == key:
+            return cached.items
         entry = self.space.board.entry(name, connected=is_connected, now=now)
         items = entry_items(entry, now=now, is_expected=name in self._launched)
         if not is_connected:
             absence = {"since": wire_timestamp(self._absent[name])}
             items = tuple(one if one.kind == "unread" else one.model_copy(update=absence) for one in items)
-        self._known[name] = (key, items)
+        self._cached_items[name] = _ParticipantItems(key, items)
         return items
 
     def _is_too_early(self, name: str, now: datetime, *, is_connected: bool, has_reported: bool) -> bool:
