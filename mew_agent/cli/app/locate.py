@@ -1,4 +1,9 @@
-"""Finds the space of a command: its space.yaml, folder, run file and person."""
+"""Finds the space of a command: its space.yaml, folder, run file and person.
+
+Two kinds of records name running gateways. `mew up` writes `run.json`, with its supervisor and all programs: one for
+each folder (`find_run`). Each `mew gateway start` writes `gateways/PORT.pid`, because several may run in one folder,
+with `mew up` or without it (`recorded_gateways`). Both contain process ids with their start times.
+"""
 
 import os
 import sys
