@@ -291,6 +291,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.peers: Peers = self.messenger.peers
         """Everyone else in the space, by id."""
         self.events = EventEmitter(self.messenger, self.listeners)
+        # From here on the order matters: a part is made with those above it, and later it gets an envelope in the order
+        # of `parts`. The control and the context of a program need each other, so the context gets its functions last.
         self.external_context = ExternalContext()
         self._reports_context = reports_context
         self.control = Control(

@@ -74,8 +74,8 @@ class JoinedSpace:
         """`on_change` gets the new and changed entries of the conversation."""
         self.who, self.on_change = who, on_change
         self.me = _Watcher(who, self)
-        self.chat = TerminalChat(who.participant, self.me.events.proposals.is_same, self.me.unfinished, targets)
-        self.chat.asks_receipts = True
+        is_open = self.me.events.proposals.is_same
+        self.chat = TerminalChat(who.participant, is_open, self.me.unfinished, targets, asks_receipts=True)
         self.feed = ConversationFeed()
         self.board: Board | None = None
         self.figures: Mapping[str, ParticipantFigures] = {}
