@@ -35,11 +35,11 @@ def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:
         where = "ca_file" if ca_file else CA_VARIABLE
         try:
             context.load_verify_locations(cafile=chosen)
-        except ssl.SSLError:  # before OSError, of which it is a kind
+        except ssl.SSLError:  # before OSError, its base class
             raise ConfigError(where, f"{chosen} contains no certificate", "a PEM file") from None
         except OSError as error:
             raise ConfigError(where, f"{chosen} cannot be read: {error.strerror or error}") from None
-        # Trusts a certificate that was named even if its authority was not; the default only since Python 3.13.
+        # Trusts a named certificate without its authority; the default only since Python 3.13.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 

@@ -330,7 +330,7 @@ class ModelError(MewAgentError):
     detail: str = ""
     request_id: str | None = None
 
-    # The status of an agent whose last model call failed in this way.
+    # The status of an agent after this failure of a model call.
     status = "model_error"
     summary = "My model call failed"
 

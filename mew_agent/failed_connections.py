@@ -66,7 +66,7 @@ def _wording(cause: BaseException) -> str | None:
         case ssl.SSLError():
             reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "handshake failed"
             return f"TLS: {reason}"
-        case OSError() if "Connect call failed" in str(cause):  # asyncio, of several addresses
+        case OSError() if "Connect call failed" in str(cause):  # asyncio's error for several addresses
             return "connection refused"
         case OSError() if cause.strerror:
             return cause.strerror.lower()

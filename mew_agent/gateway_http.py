@@ -79,7 +79,7 @@ def answer_object(gateway: str, content: bytes) -> dict[str, Any]:
     """Return the JSON object in an answer. Raises `GatewayError`."""
     try:
         value = json.loads(content)
-    except (ValueError, RecursionError):  # a gateway that is none may nest without end
+    except (ValueError, RecursionError):  # another server may nest without end
         value = None
     if not isinstance(value, dict):
         raise GatewayError(f"{gateway} is not a MEW gateway")
@@ -90,7 +90,7 @@ def refusal_of(response: httpx2.Response, participant: str) -> GatewayError:
     """Return the error for the answer to a request that failed."""
     try:
         said = json.loads(response.content)
-    except (httpx2.StreamError, ValueError, RecursionError):  # its connection broke, or it is no JSON
+    except (httpx2.StreamError, ValueError, RecursionError):  # the connection broke, or it is not JSON
         said = None
     code = str(value_at(said, "error") or "")
     message = str(value_at(said, "message") or code or f"HTTP {response.status_code} {response.reason_phrase}")

@@ -70,7 +70,7 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
             return
         elif loop is not None and len(received) == 2:
             is_stopped = True
-            loop.set_exception_handler(lambda _loop, _context: None)  # what is cut short is not worth a traceback
+            loop.set_exception_handler(lambda _loop, _context: None)  # interrupted tasks need no traceback
             loop.call_soon_threadsafe(loop.stop)
         else:
             raise KeyboardInterrupt
@@ -81,7 +81,7 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
             loop = asyncio.get_running_loop()
             return_freed_memory(loop)
             try:
-                if received:  # before there was a loop
+                if received:  # a signal before the loop ran
                     scope.cancel()
                 return await main(*args)
             except RuntimeError as error:
@@ -99,7 +99,7 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
         except RuntimeError as error:
             if error is own_error or not is_stopped:
                 raise
-            result = None  # asyncio's error about the loop that we stopped
+            result = None  # asyncio's error about the loop that was stopped
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     return result

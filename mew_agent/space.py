@@ -76,7 +76,7 @@ class Space:
     ) -> bool | None:
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # A task group would wrap the error; the author of the block wants to catch what was raised.
+            # A task group would wrap the error, but the caller expects the original one.
             await self._stack.aclose()
             return None
         return await self._stack.__aexit__(kind, error, trace)

@@ -106,7 +106,7 @@ class AddressFilter:
         try:
             with anyio.fail_after(self._ask_seconds):
                 reply = await self._calls.side_call(self._request(chat.sender, text), "classification")
-        except Exception as error:  # the chat needs a decision, whatever failed
+        except Exception as error:  # the chat needs a decision, even after an unexpected error
             logger.warning("classification of a chat from '%s' failed, the rules decide: %s", chat.sender, error)
             return _is_question(text)
         if self.on_spent is not None:

@@ -161,7 +161,7 @@ class HeadroomCheck:
             "would_overflow": fit.model_dump(mode="json", exclude_none=True),
         }
         chat = held.envelope
-        # Its id is the same after a restart, so that the gateway drops a repetition.
+        # The id is the same after a restart, so that the gateway drops a repetition.
         name = self._inbox.id_for(held, "no room")
         await self._me.messenger.send(kinds.CHAT, payload, to=chat.sender, correlation_id=(chat.id,), id=name)
 
@@ -174,7 +174,7 @@ class HeadroomCheck:
             return False
         how = delivery_in(chat)
         if how is None or not held or not chat.is_for(self._me.id):
-            return how is not None and "deliver" in chat.body  # too late, and no question either
+            return how is not None and "deliver" in chat.body  # too late, and not a question either
         if how not in self._engine.deliveries:
             problem = f"'{how}' is not possible here; reply {choices_text(self._engine.deliveries)}"
             self._me.start_soon(self._me.messenger.refuse_chat, chat, problem)

@@ -175,7 +175,7 @@ class Inbox:
         stored = await self._store.load_inbox()
         was_begun = {chat.number for chat in stored.chats if chat.state in QUEUED[1:]}
         found = (one if one.joined is None or one.joined in was_begun else fresh(one) for one in stored.chats)
-        # Those begun come first: the history ends in the middle of one.
+        # Begun chats come first: the history ends in the middle of one.
         chats = sorted(found, key=lambda chat: (chat.state == "queued", chat.number))
         self._chats = {chat.number: chat for chat in chats}
         self._undecided = set(self._chats)
@@ -210,7 +210,7 @@ class Inbox:
         turns, ranks = self._turns, self._ranks()
         order = sorted(waiting, key=lambda sender: (ranks.get(sender, ()), turns.get((sender,), 0), waiting[sender][0]))
         own = chat.envelope.sender
-        earlier = waiting[own].index(chat.number)  # senders take turns: each other one has as many answers before it
+        earlier = waiting[own].index(chat.number)  # senders take turns, so each other one has this many first
         before = order[: order.index(own)]
         equal = [sender for sender in order if sender != own and ranks.get(sender) == ranks.get(own)]
         others = sum(min(len(waiting[sender]), earlier + (sender in before)) for sender in equal)
@@ -256,10 +256,10 @@ class Inbox:
         if refusal is None and (problem := self._limit_reached(chat.sender, what)) is not None:
             refusal = ChatRefusal(problem, "queue_full")
         if refusal is None and what == "context":
-            return as_context  # for any addressee: nothing is left to decide
+            return as_context  # a chat for anyone needs no further decision
         if refusal is None:
             return Admission(what, fit=fit, is_certain=is_for_us is True)
-        # A chat that does not name us is no request, so no sender waits for a refusal.
+        # A chat that does not name us is not a request, so no sender waits for a refusal.
         return Admission("refused", refusal) if is_for_us else as_context
 
     async def add(
@@ -281,7 +281,7 @@ class Inbox:
             return "ignored"
         if decision.what == "refused":
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            # The follower is stored with the refusal, because a refused chat is kept nowhere else.
+            # Store the follower with the refusal, because a refused chat is not stored anywhere else.
             followers = [ReceiptFollower(MessageKey.of(chat), chat.sender, "")] if asks_for_receipts(chat) else ()
             ending = _ended(chat, "refused", decision.refusal.problem if decision.refusal else None)
             await self._change(position=position, endings=[ending], followers=followers)
@@ -327,7 +327,7 @@ class Inbox:
         place, weight = None if position is None else str(position), weight_of(len(chat.encode()))
         stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
         self._next_number += 1
-        if is_past:  # what was sent before this process joined arrives first
+        if is_past:  # messages from before this process's join arrive first
             self._first_live = self._next_number
         return stored
 
@@ -381,7 +381,7 @@ class Inbox:
 
         `position` is the place of the chat that chose the form, which a restart then does not read again.
         """
-        if self._chats.get(chat.number) is chat:  # else it was cancelled meanwhile
+        if self._chats.get(chat.number) is chat:  # otherwise it was cancelled in the meantime
             await self._put(replace(chat, form=form, chosen_by=chosen_by), "queued", position)
 
     async def discard(self, chat: StoredChat, position: Position | None = None) -> None:
@@ -415,7 +415,7 @@ class Inbox:
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
             await until_active()
-            # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
+            # The chat stays in the queue: the filter may ask a model, and a cancellation must find the chat.
             first = partial(_place, self._turns, self._ranks())
             chat = min((one for one in self.in_state(*QUEUED) if one.joined is None), key=first, default=None)
             if chat is None:
@@ -423,7 +423,7 @@ class Inbox:
             is_certain = chat.state != "queued" or chat.number not in self._undecided
             is_for_us = is_certain or await self.address_filter.is_for_us(chat.envelope)
             if self._chats.get(chat.number) is not chat:
-                continue  # cancelled meanwhile
+                continue  # cancelled in the meantime
             self._note_served(chat)
             if is_for_us:
                 self.current, self.joined = chat, self._take_joined(chat)
@@ -535,7 +535,7 @@ class Inbox:
             self.current = question = replace(question, section=f"{mark}-1")
         mark, count = question.section.partition("-")[0], self._sections_made(question)
         for one in chats:
-            if self._chats.get(one.number) is one:  # else it was cancelled meanwhile
+            if self._chats.get(one.number) is one:  # otherwise it was cancelled in the meantime
                 count += 1
                 del self._chats[one.number]
                 self._note_served(one)
@@ -620,7 +620,7 @@ class Inbox:
     ) -> None:
         """Store a change. If the store fails, the agent still answers, and only a restart loses the change."""
         old = self._stored_position
-        # Nothing may move the position back: a chat that waited for its classification is older than the newest.
+        # The position never moves back: a chat that waited for its classification is older than the newest one.
         if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
             position = position if position.sequence > old.sequence else None
         receipts = ReceiptChange(endings=endings, followers=followers) if endings or followers else NO_RECEIPTS

@@ -75,7 +75,7 @@ class AgentReceipts(ReceiptBook):
             return
         for one in stored:
             self.source.followers.put(one)
-        for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
+        for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored the followers
             envelope = chat.envelope
             if (
                 asks_for_receipts(envelope)
@@ -103,7 +103,7 @@ class AgentReceipts(ReceiptBook):
         except StoreUnusable as error:
             return ReadReceipt(state="unknown", in_context="unknown", reason=f"not readable: {error}", **known)
         if chat is not None and chat.state not in ("answering", "answered", "cancelled"):
-            holding = NOT_HELD  # an earlier message had the same id
+            holding = NOT_HELD  # an earlier message had this id
         elif self._returns(chat) and holding.in_context in ("recoverable", "gone"):
             holding = replace(holding, in_context="unknown", reason=LEFT_DURING_TURN)
         place = None if chat is None else self._inbox.place_of(chat)

@@ -103,7 +103,7 @@ class PeerTools:
             self._state, self._revision = state, self._room.revision()
             most = window_tokens // WINDOW_PART
             candidates = {name: self._candidates(name, tools, reserved, most) for name, tools, _ in offers}
-            self._weighed = {name: self._weighed[name] for name in candidates}  # others have left
+            self._weighed = {name: self._weighed[name] for name in candidates}  # removes peers that left
             self._offered = self._fitting(candidates, most)
             self._report(most)
         return tuple(one.spec for one in self._offered)
@@ -127,7 +127,7 @@ class PeerTools:
         found: list[_Weighed] = []
         left = most
         for tool in tools:
-            # With some arguments: capabilities may require certain ones, and the model has not chosen any yet.
+            # Assume some arguments: capabilities may require certain ones, and the model has not chosen any yet.
             if left >= 0 and self._me.mcp.may_ask_with_any_arguments(
                 PeerCall(tool.peer, "tools/call", {"name": tool.name})
             ):

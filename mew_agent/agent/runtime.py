@@ -118,7 +118,7 @@ class ChatTurn:
             self.decline("too_old", TOO_OLD.format(age=f"more than {self.max_age_seconds / 3600:g} h"))
             await self._send_answer(chat)
             return
-        # A chat that an earlier process began has the remarks before it in the context already.
+        # If an earlier process began the chat, the remarks before it are in the context already.
         if self.question.state == "queued" and self.answering.reads_remarks:
             for remark in self.inbox.take_overheard():
                 if not await self.answering.add_remark(remark.envelope, InboxChange(removed=(remark.number,))):
@@ -207,7 +207,7 @@ class ChatTurn:
                 )
         except GatewayError:
             raise
-        except Exception as error:  # the sender waits for an answer, whatever failed
+        except Exception as error:  # the sender waits for an answer, even after an unexpected error
             answer = await answering.failed(error)
             self.failure = ChatFailure(code="failed", problem=answering.problem or problem_of(error))
         finally:
@@ -216,7 +216,7 @@ class ChatTurn:
         if answering.problem is not None and self.failure is None:
             self.failure = ChatFailure(code="failed", problem=answering.problem)
         if answer is None:
-            self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
+            self.question = replace(self.question, state="cancelled")  # only the conclusion is sent again
             await self.inbox.mark_cancelled()
         elif isinstance(answer, ChatRefusal):
             refused = replace(self.question, state="answered", answer=answer.problem, refusal=answer)
@@ -296,7 +296,7 @@ class AgentRuntime(Hooks):
         if position is not None:
             client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
         elif self.inbox.skips_past:
-            client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
+            client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # includes our own presence
         await self.headroom.count_queued()
         self.waits_changed()
 
@@ -401,13 +401,13 @@ class AgentRuntime(Hooks):
 
     async def _answer_chats(self) -> None:
         """Answer chats until cancelled. A failed answer is logged and does not end the loop."""
-        # Do not begin a question that a later missed envelope cancels or answers.
+        # Do not begin a question that a missed envelope may cancel or answer.
         await self._me.session.client.caught_up.wait()
         self._budget_news()
         while True:
             await self.headroom.release()
             chat = await self.inbox.next(self._me.messenger.until_active)
-            # The answer is also for the chat with which its sender chose how to deliver the question.
+            # Also correlate the answer with the chat in which the sender chose how to deliver the question.
             about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
             reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
             answering = await self._engine.answering(chat, reasoning)
@@ -518,7 +518,7 @@ class AgentRuntime(Hooks):
             case kinds.CHAT if envelope.sender == self._me.id:  # sent by an earlier process in its last moments
                 await self.inbox.forget_answered(envelope)
             case kinds.CHAT:
-                # No chat is begun before everything missed has arrived, so its sender learns that it waits.
+                # No chat begins before all missed envelopes have arrived, so tell its sender that it waits.
                 await self._add_chat(envelope, is_busy=True, is_past=True)
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
@@ -527,7 +527,7 @@ class AgentRuntime(Hooks):
         await self.inbox.reached(position)
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
-        # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
+        # Its reader has an answer to `ask_agent` already; only the model needs it.
         is_read = chat.id in self._me.answers.router.answer_ids
         is_for_us = False if is_read else self.inbox.address_filter.check_rules(chat)
         if self._loops.stopped:

@@ -154,7 +154,7 @@ MAX_WINDOW_RETRIES = 2
 
 def session_key(participant: str, name: str) -> SessionKey:
     """Return the key of the session that a participant's chat names."""
-    # The gateway does not check this name, and one that breaks the rules still separates conversations.
+    # The gateway does not check this name, and an invalid one still separates conversations.
     return participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name))
 
 
@@ -190,7 +190,7 @@ class ConversationEngine(Engine):
         self._shown: dict[SessionKey, SessionContext] = {}
         """The context of each in the agent's report."""
         self._window_retries = 0
-        self._chosen = chosen_policy(config)  # once: its file may change or vanish before the next session begins
+        self._chosen = chosen_policy(config)  # once: the file may change before the next session begins
         self.main = self._new(MAIN, resources.store)
         self._pin_settings()
         self._add_tools(self.main)
@@ -208,7 +208,7 @@ class ConversationEngine(Engine):
         for key in await self._resources.store.value(KEYS_AS, _KEYS) or ():
             await self._open(key)
             self._use(key)
-        for participant in tuple(self._own_shares):  # `max_sessions` may have been lowered
+        for participant in tuple(self._own_shares):  # `max_sessions` may be lower than before
             while (gone := self._surplus(participant)) is not None:
                 await self._delete(gone)
         self._show()
@@ -278,7 +278,7 @@ class ConversationEngine(Engine):
         tracker.await_window(is_awaited=False)
         if window is not None:
             for session in (self.main, *self._sessions.values()):
-                # An overflow error that came meanwhile named the real limit.
+                # An overflow error in the meantime named the real limit.
                 if known.get(session, now := session.conversation.tracker.window) == now:
                     await session.conversation.change_window(window)
             await self._check_pins()
@@ -400,10 +400,10 @@ class ConversationEngine(Engine):
         if self._config.pin_tools:
             session.tools.add(PinTools(conversation.pins, self._config.id, self.main.conversation.emit_status))
         on_left_out = [self._on_tools_left_out] if session.key == MAIN else []
-        # Only our own functions can have names like theirs: all other tools have names without the separator.
+        # Only our own functions can have equal names: all other tools have names without the separator.
         peer_tools = PeerTools(self.me, self.me.toolbox.tools.keys, _tool_room(conversation), *on_left_out)
         recall = RecallTools(conversation.state, conversation.archive)
-        for source in (*self._other_tools, peer_tools, recall):  # last: what is offered later follows a cached prefix
+        for source in (*self._other_tools, peer_tools, recall):  # last, so that its changes follow a cached prefix
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:
@@ -412,7 +412,7 @@ class ConversationEngine(Engine):
         try:
             await session.conversation.load()
         except StoreUnusable as error:
-            # Never answer in another conversation: that would show one client what another said.
+            # Never answer in another conversation: that would show one client the messages of another.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(limits))
         self._add_tools(session)
@@ -423,7 +423,8 @@ class ConversationEngine(Engine):
             if isinstance(event, StatusChanged):
                 self._shown[key] = _shown(key, event.status)
                 self._show()
-                # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
+                # The agent's report contains the figures. While a session compacts, the agent compacts: others wait for
+                # it.
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
                 await self.agent.receive_event(StatusChanged(self.main.conversation.status(word)))
             elif isinstance(event, PromptRead | HistoryChanged):
@@ -475,7 +476,7 @@ def _tool_room(conversation: Conversation) -> ToolRoom:
 
 
 def _file_name(key: SessionKey) -> str:
-    # The names themselves may be longer than a file name and contain anything.
+    # Names may be too long for a file name, and contain any character.
     return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
 
 

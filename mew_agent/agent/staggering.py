@@ -54,7 +54,7 @@ class CompactionLine:
         if word not in (COMPACTING, WAITING):
             self._places.pop(participant, None)
         elif participant not in self._places or self._places[participant].word != word:
-            self._places[participant] = _Place(word, at_seconds)  # a place in line stays when its word changes
+            self._places[participant] = _Place(word, at_seconds)  # a participant keeps its place when its word changes
 
     def remove(self, participant: str) -> None:
         """Note that a participant left the space."""
@@ -117,7 +117,7 @@ class StaggeredCompactions:
             return True
         if not self._line.holds_me:
             await self._me.control.announce(status_word(WAITING))
-            with anyio.move_on_after(ECHO_SECONDS):  # not every gateway echoes
+            with anyio.move_on_after(ECHO_SECONDS):  # some gateways do not echo
                 while not self._line.holds_me:
                     await self._changed.wait()
         may_start = self._line.may_start(most, at_seconds=anyio.current_time())
@@ -137,7 +137,7 @@ class StaggeredCompactions:
         compacting = self._compacting
         try:
             while self._is_in_line():
-                changed = self._changed  # before the question, so that no change is missed
+                changed = self._changed  # read before the check, so that no change is missed
                 await compacting.run_due()
                 with anyio.move_on_after(RECHECK_SECONDS if self._is_in_line() else 0):
                     await changed.wait()

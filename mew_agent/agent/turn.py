@@ -142,7 +142,7 @@ class ConversationAnswer(Answering):
         return (0, 0) if known is None else (known.spent_tokens or 0, known.unreported_calls)
 
     def cancel(self) -> None:
-        self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
+        self.conversation.calls.interrupt_summary()  # of a compaction after the answer
 
     async def add_remark(self, remark: Envelope, removed: InboxChange) -> bool:
         text, state = str(remark.body["text"]), self.conversation.state
@@ -194,7 +194,7 @@ class ConversationAnswer(Answering):
     async def make(self) -> str:
         text, tools = text_at(self._chat.body, "text"), len(self.conversation.calls.describe_prefix().tools)
         await self._reasoning.write("status", event="start", input=text, tools=tools)
-        # A process that was killed may have received the reply to a question that it had begun.
+        # A killed process may have received the reply to this question.
         if self._began_at is None and (kept := await self._kept_reply()) is not None:
             return await self._complete(kept)
         interruptions, max_iterations = 0, self._config.max_iterations
@@ -209,7 +209,7 @@ class ConversationAnswer(Answering):
                     interruptions += 1
                     if interruptions > MAX_INTERRUPTIONS:
                         raise
-                    await self._reasoning.write("notice", event="call_again")  # what it showed is no answer
+                    await self._reasoning.write("notice", event="call_again")  # its text is not the answer
                     continue
                 if not reply.tool_calls:
                     return await self._complete(reply)
@@ -421,7 +421,7 @@ async def _do_nothing(_event: ModelEvent | None = None) -> None:
 
 def entered_in(items: Sequence[Item], chats: Sequence[StoredChat], first_seq: int) -> dict[int, int]:
     """Return, by chat number, the item of each chat that entered from `first_seq` on."""
-    # The envelope id alone does not identify a chat: some clients restart their ids with every start.
+    # The envelope id alone does not identify a chat: some clients restart their ids at every start.
     found: dict[tuple[str | None, str | None], list[int]] = {}
     for item in reversed(items):
         if item.seq < first_seq:

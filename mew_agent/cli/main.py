@@ -26,7 +26,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         if sys.stderr.isatty():
-            sys.stderr.write("\n")  # the next prompt starts on its own line, not behind ^C
+            sys.stderr.write("\n")  # the next prompt starts on its own line, not after ^C
         return ExitCode.INTERRUPTED
     except BaseException as error:
         is_closed_pipe = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
         code = ExitCode.PIPE_CLOSED if is_closed_pipe else report_error(error)
         if code == ExitCode.PIPE_CLOSED:
-            # The interpreter flushes standard output again at exit, and would complain about the closed pipe.
+            # The interpreter flushes standard output again at exit, and would report the closed pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     return outcome if isinstance(outcome, int) else ExitCode.DONE

@@ -25,7 +25,7 @@ class ProposedCompaction:
     plan: CompactionPlan
     trigger: str
     target_tokens: int | None
-    revision: int  # of the history that the plan is for
+    revision: int  # of the history before the plan
     requested_by: str | None = None
     reason: str | None = None
 

@@ -16,7 +16,7 @@ _MOST_NAMES, _FEWEST_NAMES = 24, 4
 _SHARED_WORDS = 0.3  # minimum share of a summary's words that the messages contain
 _FEWEST_WORDS = 8
 _REPEATS = 3
-_MOST_QUOTES = 64  # looking for one reads all messages
+_MOST_QUOTES = 64  # each search reads all messages
 _OPENING_CHARS = 200
 
 _TEMPLATE = re.compile(

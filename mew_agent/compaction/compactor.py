@@ -44,14 +44,14 @@ CLOSING_SHARE = (19, 20)
 """Share of the window that the conversation with a request for its summary, and the summary, may fill together."""
 
 SUMMARY_TIMEOUT_SECONDS = 60.0
-TOKENS_PER_SECOND = 1000  # read by a slow server; a longer conversation adds this much to the timeout
+TOKENS_PER_SECOND = 1000  # speed of a slow server; a longer conversation adds to the timeout at this rate
 
 MIN_ROOM_TOKENS = 64
 
 MAX_HALVINGS = 4
 MIN_CLIPPED_CHARS = 200
 SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]  # makes one summary call
-PieceStarted = Callable[[int, int], Awaitable[None]]  # is called with the pieces done, and all that are expected
+PieceStarted = Callable[[int, int], Awaitable[None]]  # called with the finished and the expected number of pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class _SummaryWriter:
         written = features(reply.text)
         if known is None or known > most_tokens(written):
             return summary
-        # The model's own lines keep their reported size; only what the extract added is projected.
+        # The model's own lines keep their reported size; only lines from the extract are projected.
         own_lines = {line.rstrip() for line in text.splitlines()}
         added = features("\n".join(line for line in summary.text.splitlines() if line not in own_lines))
         own = known * (features(summary.text) - added) / written

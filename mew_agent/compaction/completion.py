@@ -34,9 +34,9 @@ _SECTION_OF: Final[dict[FactKind, str]] = {
 SAME: Final = 0.7
 """The share of a line's words that another line has if both say the same."""
 
-_NOTE_PART = 32  # the words of the note may take this part of the budget, and whatever room is left
-_FREE_PART = 4  # this part of the budget may stay free
-_MOST_LEFT_OUT = 64  # words that the note of a later summary may take over
+_NOTE_PART = 32  # share of the budget for the words of the note, in addition to the remaining room
+_FREE_PART = 4  # share of the budget that may stay free
+_MOST_LEFT_OUT = 64  # words that the note of a later summary may keep
 _WORD = re.compile(r"\w+")
 _MARKS = re.compile(r"^(?:[-*+•>]+\s+)+")
 _AUTHOR = re.compile(r"^(?:[-*+•>]+\s+)*([^\s:]{1,128}): +")
@@ -75,7 +75,7 @@ def completed_summary(
     own, repeated = _lines_of(text, found, items)
     draft.add_own_lines(own, strong)
     draft.add_facts(strong)
-    # Where strong facts had no room before, weak ones and repetitions leave a part free for those to come.
+    # If strong facts had no room before, weak ones and repetitions leave a part free for later strong ones.
     free_tokens = budget_tokens // _FREE_PART if before else 0
     draft.room -= free_tokens
     draft.add_lines(repeated)
@@ -146,7 +146,7 @@ class _Draft:
         self.room -= self._size(self._style.legend) + 1 if self._style.legend else 0
         self._left: list[Fact] = []
         self._sections: dict[str, list[str]] = {}
-        self._own_words: list[frozenset[str]] = []  # of each of the model's own lines
+        self._own_words: list[frozenset[str]] = []  # words of each of the model's own lines
         self._note, self._note_tokens = "", 0
 
     def _style_for(self, facts: Sequence[Fact], *, is_short: bool) -> "_Style":

@@ -19,8 +19,8 @@ MOST_FACTS = 2000  # of each kind
 _LAST_TURNS = 2
 _DONE_SENTENCES, _OPEN_ENDS = 3, 8
 _ALIKE = 0.6
-_FEWEST_WORDS = 3  # of a person's sentence without names; a shorter one is a courtesy
-_ROUTINE = 2  # sentences of one shape that are not yet a routine
+_FEWEST_WORDS = 3  # of a person's sentence without names; shorter ones are mostly courtesies
+_ROUTINE = 2  # maximum number of sentences of one shape before they are a routine
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class _Facts:
         """Return whether a plain sentence adds something to all earlier sentences."""
         names = set(language.identifiers(sentence))
         if item.role == "tool":
-            # Tools return many lines; only those with names that the conversation uses count.
+            # Tools return many lines; only lines with names that the conversation uses count.
             return not names.isdisjoint(self._discussed) and not self._named.issuperset(names)
-        # Reports of progress, and pasted data, repeat one shape with other names and numbers.
+        # Progress reports and pasted data repeat one shape with different names and numbers.
         within = (item.role if item.role == "assistant" else item.id, shape)
         self._shapes[within] += 1
         if self._shapes[within] > _ROUTINE and not key_of(sentence):

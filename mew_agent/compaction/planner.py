@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactionMethod
 
-PROTECTED_TURNS = 2  # the number of newest turns that a compaction spares as long as it can
+PROTECTED_TURNS = 2  # number of newest turns that a compaction spares if possible
 
 STUB_TOKENS = 48  # upper bound of a cleared tool result: 32 to 41 tokens with most tokenizers, before the factor k
 
@@ -21,7 +21,7 @@ MIN_SUMMARISABLE_TOKENS = 96
 
 SUMMARY_MAX_TOKENS = 2048
 
-Prices = Mapping[int, int]  # tokens that each item takes in the next prompt, by seq
+Prices = Mapping[int, int]  # tokens of each item in the next prompt, by seq
 
 
 Batch = list[Item]
@@ -143,7 +143,7 @@ def _smallest_plan(inputs: _PlanningInput, target_tokens: int, most: MostTokens 
     if most is not None and _remains_at_most(sparing, most) <= target_tokens:
         turns = range(unprotected + 1)
         return _fewest_turns(sparing, turns, outside, target_tokens) or _as_much_as_helps(sparing, outside)
-    # The newest turns are touched only if all others are not enough, and then their tool outputs go first.
+    # The newest turns are used only if all others are not enough, their tool outputs first.
     return (
         _fewest_turns(inputs, range(unprotected + 1), outside, target_tokens)
         or _fewest_turns(inputs, range(len(old) + 1), results, target_tokens)
@@ -231,7 +231,7 @@ def _long_results(inputs: _PlanningInput) -> list[Batch]:
             found += unread
             unread = []
         elif item.role == "tool" and not item.stubbed and inputs.prices[item.seq] > 2 * STUB_TOKENS:
-            # For a shorter one, a note saves less than the text is worth.
+            # A note saves too little if the text is shorter.
             if unread and unread[-1][-1].turn == item.turn:
                 unread[-1].append(item)
             else:

@@ -14,10 +14,10 @@ BINDING: Final[tuple[FactKind, ...]] = ("rule", "preference")
 """Kinds of facts that come before everything else in a summary."""
 
 _STRONG = 2
-_OF_A_PERSON = 2  # people write little, and mean what they write
-_OF_A_LABEL = 3  # in capitals: its author marks what matters
+_OF_A_PERSON = 2  # people write little, and it is important
+_OF_A_LABEL = 3  # in capitals: its author marks it as important
 _OF_KIND: Final[dict[FactKind, int]] = {"decision": 2, "goal": 1, "open": 1}
-_MOST_LOST = 2  # by repeating a sentence
+_MOST_LOST = 2  # for repeating a sentence
 _TERSE_CHARS = 80
 _WEIGHT: Final[dict[FactKind, int]] = {kind: weight for weight, kind in enumerate(get_args(FactKind))}
 

@@ -149,7 +149,7 @@ def cleaned(text: str, finish_reason: str) -> str:
     lines = text.strip().splitlines()
     start = next((at for at, line in enumerate(lines) if heading_of(line) in SECTIONS), 0)
     while lines and (not lines[-1].strip() or heading_of(lines[-1]) is not None):
-        lines.pop()  # a heading without text
+        lines.pop()  # remove a heading without text
     text = "\n".join(lines[start:])
     if not re.search(r"\w", text):
         raise RejectedSummary("the model returned an empty summary")
@@ -163,7 +163,7 @@ def with_true_citations(text: str, items: Sequence[Item], previous: Summary | No
     citable = citable_ids(items, previous)
 
     def kept(match: re.Match[str]) -> str:
-        # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
+        # Keep brackets of the messages themselves: `[utf-8]` has the form of an id.
         names = BETWEEN_CITED.split(match[1])
         true = [name for name in names if name in citable or not _SHAPE_OF_OUR_IDS.fullmatch(name)]
         if match[1] in citable or len(true) == len(names) or match[1] in quoted:

@@ -30,7 +30,7 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
     if summary is None:
         return {item.seq: "absent" for item in removed}
     stated = _Stated(summary.text, summary.cited_ids)
-    # The facts of a summary are also those that messages after it stated when it was written.
+    # The facts of a summary include those that messages after it stated when it was written.
     removed = tuple(removed)
     asked = {name for item in removed for name in (item.id, item.envelope_id)}
     facts = (fact for fact in summary.facts if fact.source in asked)

@@ -25,8 +25,8 @@ class RestorePoint(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    prices: dict[int, int] = {}  # of the items, by seq
-    booked_until: int = -1  # the newest seq that a report had included; later items were not sent yet
+    prices: dict[int, int] = {}  # prices of the items, by seq
+    booked_until: int = -1  # the newest reported seq; later items were not sent yet
     summary_tokens: int = 0
     tokens: int | None = None  # the size of the context before
     reply: tuple[int, int, int] | None = None  # the kept reply, if it left: seq, its share of the total, hidden tokens
@@ -90,8 +90,8 @@ class ReturningItems:
     """The result of an undo: `merged` is the whole history afterwards; `returned` and `replaced` are parts of it."""
 
     merged: tuple[Item, ...]
-    returned: tuple[Item, ...]  # had left the context
-    replaced: tuple[Item, ...]  # texts in place of their notes
+    returned: tuple[Item, ...]  # items from outside the context
+    replaced: tuple[Item, ...]  # texts that replace their notes
 
 
 def entry_of(outcome: LastCompaction, items: int, origin: Origin, *, undoes: int | None = None) -> CompactionEntry:
@@ -157,7 +157,7 @@ def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> Return
 
 def _texts_of_stubs(archived: Iterable[Item], in_context: Mapping[int, Item]) -> dict[int, Item]:
     """Return, by seq, the archived items that the context holds only as notes."""
-    # Its call may have another id by now.
+    # Its call may have another id now.
     return {
         item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
         for item in archived
@@ -201,7 +201,7 @@ def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> lis
 _MOST_WORDS, _MOST_WORD_CHARS = 16, 32
 """Of words that are looked for in a text: the search takes time for each character of each word."""
 
-_PART_BEFORE = 4  # a quarter of the characters of an extract come before the word
+_PART_BEFORE = 4  # a quarter of an extract's characters come before the word
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 """Scripts without spaces between words: each character is a word of the index."""

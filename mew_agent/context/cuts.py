@@ -42,7 +42,7 @@ class CountedCut:
 
     before: int
     after: int
-    without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
+    without_summary: int | None = None  # after the cut, without the new summary; None if there is none
     is_next_prompt: bool = True  # whether the next request itself was counted, not a similar one
     basis: CountBasis = "server_counted"
 

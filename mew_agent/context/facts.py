@@ -84,7 +84,7 @@ class CutCounted(ContextFact):
     """A server's count of a cut: the accounts have `excess_tokens` too many."""
 
     excess_tokens: int
-    summary_tokens: int | None = None  # of the new summary, if the server counted it
+    summary_tokens: int | None = None  # size of the new summary, if the server counted it
 
 
 @dataclass(frozen=True, slots=True)

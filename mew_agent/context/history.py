@@ -31,15 +31,15 @@ class Item:
     id: str
     at: str
     name: str | None = None
-    envelope_id: str | None = None  # the envelope that carried it, so that a summary can cite it
+    envelope_id: str | None = None  # the envelope of its text, so that a summary can cite it
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    known_tokens: int | None = None  # the reported size of a text that a model wrote
+    known_tokens: int | None = None  # reported size of a text from a model
     thinking: bool = False
     stubbed: bool = False
-    notice: bool = False  # a prompt of the agent's own in the role of a user
+    notice: bool = False  # a prompt of the agent itself in the role of a user
     images: tuple[Image, ...] = ()  # of a tool result
-    frame_chars: int = 0  # of the content's beginning that the agent wrote, such as the heading of a section
+    frame_chars: int = 0  # length of the content's start that the agent wrote, such as the heading of a section
 
     @property
     def own_text(self) -> str:
@@ -77,7 +77,7 @@ class Pin:
 
     id: str
     text: str
-    origin: str = ""  # the participant that pinned it, or what configured it
+    origin: str = ""  # the participant or the settings that pinned it
 
 
 FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "done"]
@@ -92,7 +92,7 @@ class Fact:
     text: str
     source: str  # id of the envelope or item
     by: str | None = None  # the participant that said it; None for the agent itself and its tools
-    worth: int | None = None  # how likely it is to matter later
+    worth: int | None = None  # probability that it matters later
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ class Summary:
     text: str
     known_tokens: int | None = None
     cited_ids: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()  # what the next summary takes over as it is
+    facts: tuple[Fact, ...] = ()  # facts for the next summary, unchanged
     written_by: SummaryWriter = "model"
     problem: str | None = None  # why no model wrote it
-    left_out: tuple[str, ...] = ()  # words of facts that had no room, by which they are found again
+    left_out: tuple[str, ...] = ()  # words of facts that had no room, for a later search
 
 
 @dataclass
@@ -176,12 +176,12 @@ class History:
             messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
         for item in self.items:
-            # In this place a note leaves what was sent before unchanged, and the question stays the last message.
+            # A note here leaves the earlier texts unchanged, and the question stays the last message.
             if note and item.turn == self.turn:
                 messages.append(Message("user", note))
                 note = ""
             asked.update(call.id for call in item.tool_calls)
-            # Providers refuse a result whose call was removed while the tool ran.
+            # Providers refuse a result without its call, which may have been removed while the tool ran.
             if item.role != "tool" or item.tool_call_id in asked:
                 known = (item.name, item.tool_calls, item.tool_call_id, item.images)
                 messages.append(Message(item.role, item.content, *known))

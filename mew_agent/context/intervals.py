@@ -23,7 +23,7 @@ class Items:
 
     sizes: list[ItemSize] = field(default_factory=list)
     unsent_tokens: int = 0  # projected size of all unsent items together
-    unsent_units: float = NO_UNITS  # their features
+    unsent_units: float = NO_UNITS  # features of all unsent items together
     thinking: int = 0  # number of replies with thinking
     unsteady: int = 0  # number of replies with thinking or tool calls
 
@@ -295,7 +295,7 @@ class Intervals:
             return
         messages, tools = self.measured
         message_price, tool_price = messages.price, tools.price
-        # From the newest one: those before the last doubt are not exact, so a doubt costs what came since.
+        # From the newest one: intervals before the last doubt are not exact, so a doubt affects only the later ones.
         for interval in reversed(self._all):
             if not self._exact_ones:
                 break
@@ -474,8 +474,8 @@ def fit(total: int, wanted: Sequence[int], doubts: Sequence[float]) -> list[int]
     missing, squares = total - sum(wanted), sum(doubt * doubt for doubt in doubts)
     if not squares:
         return apportion(total, wanted)
-    # The more doubtful a projection, the more of the difference belongs to it. If a correction exceeds its part, all
-    # parts are scaled alike instead.
+    # A more doubtful projection gets more of the difference. If a correction exceeds its part, scale all parts alike
+    # instead.
     corrected = [size + round(missing * doubt * doubt / squares) for size, doubt in zip(wanted, doubts, strict=True)]
     return apportion(total, corrected if min(corrected) >= 0 else wanted)
 

@@ -30,12 +30,12 @@ class ItemSize:
 
     seq: int
     features: float
-    known_tokens: int | None = None  # the reported size of a text that a model wrote (a kept reply, a summary)
+    known_tokens: int | None = None  # reported size of a text from a model (a kept reply, a summary)
     tool_result: bool = False
     thinking: bool = False  # a reply whose thinking may be sent again or removed
-    tool_calls: bool = False  # a reply that asked for tools
-    question: bool = False  # a user message, with which the calls before it become old
-    counted_tokens: int | None = None  # what a tokenizer counted
+    tool_calls: bool = False  # a reply with tool calls
+    question: bool = False  # a user message; earlier calls are then old
+    counted_tokens: int | None = None  # count of a tokenizer
 
     @property
     def is_unsteady(self) -> bool:
@@ -105,10 +105,10 @@ def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None
     """Return the tokens of a reply in later prompts, from the usage of its call; None if unknown."""
     if usage is None or not usage.is_plain:
         return None
-    # Reasoning that is counted outside the completion leaves the completion as the reply.
+    # If reasoning is counted outside the completion, the completion is the reply.
     if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:
         return usage.completion_tokens
-    # Thinking that was seen but not counted is somewhere in the completion.
+    # Uncounted visible thinking is somewhere in the completion.
     if usage.reasoning_tokens is None:
         return None if thinking_seen else usage.completion_tokens
     return max(0, usage.completion_tokens - usage.reasoning_tokens)

@@ -75,14 +75,14 @@ class PromptParts(NamedTuple):
 class Ledger:
     """The accounts of one conversation. Changed by `apply` only; no clock, no I/O."""
 
-    calibration: Calibration = field(default_factory=Calibration)  # of the model that answered last
+    calibration: Calibration = field(default_factory=Calibration)  # calibration of the model that answered last
     preamble: Preamble = field(default_factory=Preamble)
     items: Items = field(default_factory=Items)
     intervals: Intervals = field(default_factory=Intervals)
     prompt_tokens: int | None = None  # the last reported prompt minus later cuts; None before the first report
     evidence: Evidence = field(default_factory=Evidence)
-    projected_tokens: int = 0  # size of the next request if nothing else is added, by these accounts
-    counted_tokens: int | None = None  # the same as a server counted it; None once the request has changed
+    projected_tokens: int = 0  # projected size of the next request if nothing else is added
+    counted_tokens: int | None = None  # the same size, counted by a server; None after a change of the request
 
     _steps: ClassVar[dict[type, Callable[["Ledger", Any], None]]]
 
@@ -90,7 +90,7 @@ class Ledger:
         """Update the accounts, and the size of the next request, with a fact."""
         self.counted_tokens = None
         self._steps[type(fact)](self, fact)
-        # After a report the parts sum to the prompt, so there is no need to add them up. The texts rarely change.
+        # After a report the parts sum to the prompt, so do not add them up. The texts rarely change.
         booked = self._booked_tokens if self.prompt_tokens is None else self.prompt_tokens
         growth = 0 if self.preamble.texts is self.preamble.sent else sum(self._prefix_growth)
         self.projected_tokens = booked + growth + self.items.unsent_tokens
@@ -118,7 +118,7 @@ class Ledger:
         seen, calibration = self._compared(fact), self.calibration
         is_doubtful = seen.is_in_doubt(calibration)
         self.evidence.observe(seen, fact.terms, calibration, thinking=self.items.thinking, unsteady=self.items.unsteady)
-        # A prompt that only grows cannot fall: something left it.
+        # A prompt that grows cannot be smaller: something was removed.
         if is_doubtful or not seen.is_comparable or seen.has_fallen:
             self.intervals.doubt_all()
         learnt = self.evidence.learnt
@@ -143,7 +143,7 @@ class Ledger:
         sent, projected, units = self.items.send(last_seq, self.calibration)
         drift = None if before is None else drift_of(fixed_tokens + projected, reported)
         is_comparable = before is not None and terms == last
-        # By position, as every call makes one: ten keywords take twice the time.
+        # By position: this runs after every call, and ten keywords take twice the time.
         return Comparison(
             reported,
             reported - (before or 0),
@@ -175,7 +175,7 @@ class Ledger:
         """Record the sent items as a lump, and divide the whole prompt among its parts."""
         self._book_lump(seen.sent, seen.projected_tokens, seen.units)
         if seen.drift is None or not seen.same_model:
-            # A model's first prompt is all there is to learn its factor from. Its system prompt is a message, too.
+            # The first prompt of a model is all there is to learn its factor from. Its system prompt is a message, too.
             units = sum(self.preamble.texts, self.intervals.units)
             count = self.items.sent_count + 1
             text_tokens = seen.reported - self.calibration.overhead_tokens * count
@@ -224,7 +224,8 @@ class Ledger:
 
     def _cut(self, fact: Cut) -> None:
         first, last = fact.first_seq, fact.last_seq
-        # A measured interval leaves with its own figure, a lump with an estimate, which blurs the next difference.
+        # A measured interval leaves with its own figure, a lump with an estimate, which makes the next difference less
+        # exact.
         _, kind = self.intervals.price(self.items.sent, first, last, self.calibration)
         removal = Removal.OTHERS if kind == "lump" else Removal.INTERVALS
         self.intervals.cut(self.items.sent, first, last, self.calibration)

@@ -18,7 +18,7 @@ from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
 TREND_TURNS = 8  # number of recent turns in the trend
-TASKS, FEWEST_TASKS = 20, 5  # how many recent turns show what a usual task takes, and the fewest that do
+TASKS, FEWEST_TASKS = 20, 5  # number of recent turns that show the size of a usual task, and the minimum number
 USUAL_SHARE = (9, 10)  # the share of these turns that are no larger than a usual task
 
 _SEQ: Callable[[Item], int] = attrgetter("seq")
@@ -73,7 +73,7 @@ class KeptReply:
     tokens: int = 0  # its share of the total
     hidden_tokens: int = 0  # reasoning in it that is not sent again
     seq: int | None = None
-    is_awaited: bool = False  # its call was kept, its item not added yet
+    is_awaited: bool = False  # its call was kept, but its item is not added yet
 
     def identify(self, size: ItemSize, calibration: Calibration) -> bool:
         """Treat an added item as the expected reply. Returns whether one was expected."""
@@ -106,7 +106,7 @@ class Measurement:
     usage: Usage | None = None
     measured_at: str | None = None
     call_id: str | None = None
-    served_model: str | None = None  # the model whose report this is
+    served_model: str | None = None  # the model of this report
     revision: int = 0  # the revision of the history that was measured
     last_seq: int = -1
     """The newest item that was measured; `reply_seq` is that of the reply, which the total includes too."""
@@ -127,7 +127,7 @@ class Measurement:
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self.reply = KeptReply(max(0, usage.total_tokens - usage.prompt_tokens), is_awaited=True)
         if not usage.is_plain:
-            # It lacks the rest of the reply, or includes inner calls: no total that later ones compare with.
+            # It lacks the rest of the reply, or includes inner calls, so later totals cannot be compared with it.
             self.basis = "provisional"
             self.trend.interrupt()
             return
@@ -139,7 +139,7 @@ class Measurement:
         same.
         """
         if self.served_model not in (None, served_model):
-            # Another model has another tokenizer: the last size says nothing about it.
+            # Another model has another tokenizer, so the last size is invalid.
             self.become_unknown("model_changed")
             self.trend.reset()
         elif keep_last and self.tokens is not None:

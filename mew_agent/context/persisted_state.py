@@ -27,10 +27,10 @@ class CallRecord:
     latency_ms: int | None = None
     finish_reason: str | None = None
     failed: str | None = None  # the text of the error
-    amount: float | None = None  # what it cost; None without usage or a configured price
+    amount: float | None = None  # cost of the call; None without usage or a configured price
     currency: str | None = None
-    level: str | None = None  # of main calls: the policy's level after the call
-    limit_tokens: int | None = None  # of main calls: the window at that time
+    level: str | None = None  # for main calls: the policy's level after the call
+    limit_tokens: int | None = None  # for main calls: the window at that time
 
 
 class PromptAnchor(BaseModel):
@@ -42,7 +42,7 @@ class PromptAnchor(BaseModel):
     last_seq: int  # the newest item in it
     prefix_counts: tuple[float, ...]  # features of prefix and pins, see `projection`
     pins_counts: tuple[float, ...]
-    model: str  # the configured model; for another one the figure means nothing
+    model: str  # the configured model; the figure is invalid for another one
 
 
 class SavedContext(BaseModel):
@@ -61,7 +61,7 @@ class SavedContext(BaseModel):
     calibrations: dict[str, tuple[float, ...]] = {}
     spent_tokens: int = 0  # since the last clear
     spending: Spending | None = None
-    growth: tuple[int, ...] = ()  # of the recent turns
+    growth: tuple[int, ...] = ()  # tokens of the recent turns
     anchor: PromptAnchor | None = None
 
 
@@ -76,7 +76,7 @@ class PersistedState(BaseModel):
     planned_clear: str | None = None  # why the context is cleared before the next generation
     injection: Injection | None = None  # the prompt or countdown in force, as the report shows it
     policy: str | None = None
-    pins: tuple[Pin, ...] = ()  # those that participants and the agent itself made
+    pins: tuple[Pin, ...] = ()  # pins of participants and of the agent itself
     pins_made: int = 0
-    prompts_made: int = 0  # main calls so far, which receipts number
-    shortened: tuple[int, int] | None = None  # the revision and the newest item of a prompt that the server shortened
+    prompts_made: int = 0  # number of main calls so far, for receipts
+    shortened: tuple[int, int] | None = None  # revision and newest item of a prompt that the server shortened

@@ -18,9 +18,9 @@ PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
 """Likely errors of projections, as shares: of system prompt and tools, which templates write in ways that clients
 cannot see, and of texts."""
 
-EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
+EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference means that the prefix has changed
 
-LUMP_REVIEWS = 8  # how many intervals after a lump still improve the division of its total
+LUMP_REVIEWS = 8  # number of intervals after a lump that improve the division of its total
 
 
 class FixedTexts(NamedTuple):
@@ -51,7 +51,7 @@ class Preamble:
     texts: FixedTexts = NO_TEXTS  # of the next request
     sent: FixedTexts = NO_TEXTS  # of the last reported call
     counted_growth: int | None = None  # tokens that a server counted between the two prefixes
-    is_held: bool = False  # whether the last report has the prefix of the one before it, which leaves its price sure
+    is_held: bool = False  # whether the last report has the prefix of the one before it, so that its price stays sure
     reviews_left: int = 0
 
     @property
@@ -208,5 +208,5 @@ def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int 
     counted = count(one.text) if calibration.counts_fit else None
     if counted is None:
         return calibration.project(features(one.text), messages=0), False
-    # Each server formats tools in its own way, so only the count of a text that is sent unchanged is right.
+    # Each server formats tools in its own way, so only the count of a text that is sent unchanged is correct.
     return counted, one.part in ("system_prompt", "reminders")

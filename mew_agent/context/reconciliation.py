@@ -26,7 +26,7 @@ TRUNCATION_FALL = (4, 5)
 STILL_CALLS, STILL_FACTOR = 5, 4
 """A prompt stalls if it grew by less than a quarter of what was sent, in five calls in a row."""
 
-PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts replace reports
+PROVEN_CALLS = 3  # predictions from counts alone without drift, after which a tokenizer's counts replace reports
 
 
 class Drift(NamedTuple):
@@ -35,7 +35,7 @@ class Drift(NamedTuple):
     tokens: int
     rebased: bool
     truncated_by_server: bool
-    window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
+    window_tokens: int | None = None  # prompt size at which the server began to drop old messages, if it stalls
 
 
 def drift_of(predicted: int, reported: int, projected_tokens: int = 0) -> Drift:
@@ -115,15 +115,15 @@ class Removal(IntEnum):
     """The kind of removal since the last report."""
 
     NOTHING = 0
-    INTERVALS = 1  # whole measured intervals, whose price is known
-    OTHERS = 2  # anything else, or something took its place
+    INTERVALS = 1  # whole measured intervals with known prices
+    OTHERS = 2  # anything else, or something replaced them
 
 
 class Terms(NamedTuple):
     """The conditions of a call. Two prompts differ by exactly the items between them only if the terms are the same."""
 
     model: str  # the served model
-    fingerprint: str | None  # of everything sent beside items; None if an earlier process made the call
+    fingerprint: str | None  # fingerprint of everything except items; None if an earlier process made the call
     backend: str | None  # the machine that answered, if the provider names it
 
 
@@ -174,7 +174,7 @@ class Comparison(NamedTuple):
         if self.drift is None or self.drift.rebased:
             return self.drift is not None
         off = abs(self.drift.tokens)
-        # After an inexact cut there will be no interval to doubt.
+        # An inexact cut leaves no interval to doubt.
         if self.removal is Removal.OTHERS or off <= DOUBT_TOKENS or off <= DOUBT_TOKENS_PER_ITEM * len(self.sent):
             return False
         part, whole = DOUBT_SHARE
@@ -185,11 +185,11 @@ class Comparison(NamedTuple):
 class Evidence:
     """Findings from the reports of a conversation, apart from the sizes of its items."""
 
-    terms: Terms = NO_TERMS  # of the newest report
+    terms: Terms = NO_TERMS  # terms of the newest report
     removal: Removal = Removal.NOTHING  # since the newest report
-    drift: Drift | None = None  # of the newest report that had one before it
-    learnt: dict[str, Calibration] = field(default_factory=dict)  # what the reports of each served model have taught
-    backends: set[str | None] = field(default_factory=set)  # the machines that have answered; None: unnamed
+    drift: Drift | None = None  # drift of the newest report with an earlier one
+    learnt: dict[str, Calibration] = field(default_factory=dict)  # calibrations learnt from each served model
+    backends: set[str | None] = field(default_factory=set)  # machines that have answered; None: unnamed
     fallen_until: int = -1
     """The newest item when a prompt last fell unexplained: the server dropped some up to it, which may return."""
     standstill: Standstill = field(default_factory=Standstill)

@@ -65,7 +65,7 @@ def open_session_file(path: Path) -> sqlite3.Connection:
         _create(path)
     elif path.is_file() and not path.stat().st_size:
         raise StoreDamaged(path, "it is empty (0 bytes)")
-    os.close(os.open(path, os.O_RDWR))  # the error of the system is clearer than that of SQLite
+    os.close(os.open(path, os.O_RDWR))  # the system's error is clearer than that of SQLite
     _refuse_other_formats(path)
     path.chmod(0o600)
     connection = sqlite3.connect(path, check_same_thread=False)
@@ -183,7 +183,7 @@ def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) ->
             ).rowcount
     if items or (limits.max_bytes is not None and _size(connection) > limits.max_bytes):
         with connection:
-            drop_index(connection)  # it contains texts that were removed
+            drop_index(connection)  # it contains removed texts
     if limits.max_bytes is not None and _size(connection) > limits.max_bytes:
         more_items, more_calls = _shrink(connection, limits.max_bytes * 3 // 4)
         items, calls = items + more_items, calls + more_calls

@@ -45,13 +45,13 @@ logger = logging.getLogger("mew_agent.context.sqlite_store")
 _CALL = TypeAdapter(CallRecord)
 _CHAT = TypeAdapter(StoredChat)
 _SESSION = TypeAdapter(Session)
-_STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # in the state of every version
+_STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # keys in the state of every version
 _NAMED = "value:"  # begins the keys of `keep_value` in the state
 T = TypeVar("T")
 
-READ_ITEMS = 1000  # how many items are read at a time
+READ_ITEMS = 1000  # number of items to read at a time
 _MAX_SEQ = 2**63 - 1
-PRUNE_EVERY = 1000  # after how many changes a file is checked against its limits
+PRUNE_EVERY = 1000  # number of changes between two checks of a file's limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class MemoryStore(Store):
 
     def _connect(self) -> sqlite3.Connection:
         connection = open_session_in_memory()
-        finalize(self, connection.close)  # it ends with the store, which nobody has to close
+        finalize(self, connection.close)  # closes it with the store, which need not be closed
         return connection
 
 

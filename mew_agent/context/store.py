@@ -91,16 +91,16 @@ class StoredChat:
     state: ChatState = "queued"
     position: str | None = None  # its place in the space; None if the gateway does not number envelopes
     turn: int = -1  # its turn, while it is answered
-    first_seq: int = -1  # from which items belong to that turn
-    attempts: int = 0  # how often a process began to answer it
+    first_seq: int = -1  # the first item of that turn
+    attempts: int = 0  # number of processes that began to answer it
     answer: str | None = None  # the text of the finished answer, or why it is refused
-    refusal: ChatRefusal | None = None  # what its sender gets instead of an answer
+    refusal: ChatRefusal | None = None  # refusal for its sender, instead of an answer
     form: ChatForm = "whole"
     sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
-    chosen_by: str | None = None  # the chat with which its sender chose the form
-    weight: int = 1  # as how many chats it counts for the limits of an inbox
-    joined: int | None = None  # the number of the chat in whose turn it is answered, if that is another one
-    section: str = ""  # the name of its section in an answer to several chats; empty if the answer has no sections
+    chosen_by: str | None = None  # the chat in which its sender chose the form
+    weight: int = 1  # number of chats that it counts as for the limits of an inbox
+    joined: int | None = None  # number of another chat that is answered in the same turn, if any
+    section: str = ""  # name of its section in an answer to several chats; empty without sections
 
     @property
     def queued_at(self) -> str | None:

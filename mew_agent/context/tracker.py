@@ -66,7 +66,7 @@ from mew_agent.model.interface import Window
 from mew_agent.model.usage import implausibility
 from mew_agent.tokens.projection import Calibration, Units, features
 
-CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from where it decides is a close call
+CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from its threshold is a close call
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Tracker:
         measurement, ledger, usage, problem = self.measurement, self.ledger, call.usage, None
         measurement.reply.is_awaited = False
         if usage is not None:
-            # A window that is only assumed says nothing about a report.
+            # An assumed window is no evidence against a report.
             window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
             problem = implausibility(
                 usage,
@@ -156,7 +156,7 @@ class Tracker:
         if usage is not None:
             measurement.spent_since_clear += usage.billed.total_tokens
         if call.revision != self.history.revision:
-            return problem  # it measured a history that is gone, so it counts towards the spent tokens only
+            return problem  # it measured an earlier history, so it only adds to the spent tokens
         measurement.is_undecided = usage is None
         if usage is None:
             measurement.reply = KeptReply()
@@ -167,7 +167,7 @@ class Tracker:
             return problem
         measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
         if usage.is_sum:
-            return None  # no prompt that others compare with; the next one teaches what entered before this call, too
+            return None  # not comparable with other prompts; the next one teaches the items before this call, too
         ledger.apply(Reported(usage.prompt_tokens, Terms(call.model, fingerprint, backend), last_seq))
         return None
 
@@ -184,7 +184,7 @@ class Tracker:
         is_resummarised = self.history.summary != self._recorded_summary
         gross_basis: PartBasis = price.basis
         if self.measurement.tokens is not None and last_seq > self.measurement.last_seq:
-            gross_basis = "projected"  # the reported size does not include all of it, or not as it would be sent
+            gross_basis = "projected"  # the reported size does not include all of it, or includes it in another form
         if is_resummarised and self._recorded_summary is not None:
             gross_basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
         summary_tokens = self._record_summary(counted=summary_counted) if is_resummarised else 0
@@ -233,7 +233,7 @@ class Tracker:
         )
         ledger.apply(PutBack(back, texts, point.prices, point.booked_until))
         self._record_summary(point.summary_tokens)
-        # If nothing was reported since a clear, the last report is that of the history that is back.
+        # If nothing was reported since a clear, the last report belongs to the restored history.
         resumes = not was_reported and self._resume(point.anchor, self.measurement.served_model)
         self._return_reply(point, {size.seq for size in (*back, *texts)})
         self._restore_tokens(point, held, next_before, resumes=resumes)
@@ -367,7 +367,7 @@ class Tracker:
         policy, measurement, measure = self.policy, self.measurement, self.policy.measure
         used_tokens, basis = measurement.tokens, measurement.basis
         if measure == "cumulative":
-            # The spend is a sum of reports, whatever has happened to the window since.
+            # The spend is a sum of reports, independent of changes of the window.
             is_missing = measurement.reason in ("usage_unavailable", "model_changed")
             used_tokens = None if is_missing else measurement.spent_since_clear or None
             basis = "unknown" if used_tokens is None else "reported"
@@ -504,7 +504,7 @@ class Tracker:
             known["next_prompt_basis"] = self.ledger.next_prompt_basis
         self._add_usage(known)
         self._add_outlook(known, snapshot.used_tokens, limit_tokens)
-        # One validation of the whole: a report follows every call, and building each part alone costs twice as much.
+        # Validate the report once: a report follows every call, and building each part alone costs twice as much.
         return ContextReport.model_validate(known)
 
     def status(self, status: str, latency_ms: int | None = None) -> Status:
@@ -533,7 +533,7 @@ class Tracker:
             if basis == "reported":
                 known["completion_tokens"], known["reasoning_tokens"] = usage.completion_tokens, usage.reasoning_tokens
             elif usage.is_sum:
-                return  # more than fills the context
+                return  # it is larger than the context
         if measurement.tokens is not None and basis != "unknown":
             known["breakdown"] = self._breakdown(measurement.tokens)
 

@@ -27,7 +27,7 @@ def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
     """Return the window after an overflow error with a limit: the limit, if it is smaller or more certain."""
     if limit_tokens is None or limit_tokens <= 0:
         return current
-    # The running instance enforces this limit. A configured window below it is kept: it may be intended.
+    # The running instance enforces this limit. A smaller configured window is kept, because it may be intended.
     is_better_known = _TRUST.index(current.basis) < _TRUST.index("loaded")
     if limit_tokens < current.max_tokens or is_better_known:
         return Window(limit_tokens, "loaded", "overflow error")

@@ -49,7 +49,7 @@ def overflow_compaction(tracker: Tracker) -> CompactAction:
 
 def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
     """Return the compaction to half of a prompt that left no room for a reply or a result."""
-    # The policy's target counts the reply or result too, which is not part of the prompt.
+    # The policy's target includes the reply or result, which is not part of the prompt.
     return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
 
 

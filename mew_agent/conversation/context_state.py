@@ -74,8 +74,8 @@ class ContextState:
         self._stores_pins = shared_pins is None
         self.history.pins = self.pins.all
         self.pending_prompts: tuple[str, ...] = ()  # prompts of the policy that enter the history before the next call
-        self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
-        self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
+        self.planned_clear: str | None = None  # reason of a clear before the next call; None without one
+        self.answering_turn: int | None = None  # the turn being answered, which must stay; None between turns
         self.prompts_made = 0
         """The number of main calls so far; receipts name calls by it."""
         self.shortened: tuple[int, int] | None = None
@@ -100,7 +100,7 @@ class ContextState:
         self.tracker.restored(session.context, counted)
         self._restore(session.persisted)
         await self.save(SessionChange(receipts=ReceiptChange(is_restart=True)))
-        # A process that dies during a tool call leaves a call without a result, which no provider accepts.
+        # A process that dies during a tool call leaves a call without a result; providers refuse that.
         await self.close_open_calls(RESTARTED_RESULT)
 
     def _restore(self, persisted: PersistedState) -> None:
@@ -232,14 +232,14 @@ class ContextState:
         limits = self._limits_of({call.id: sizes[call.id] for call in waiting if call.id in sizes})
         for call in waiting:
             if call.id not in self.history.open_calls():
-                continue  # a control removed the call while results before this one entered
+                continue  # a control removed the call while earlier results entered
             text = results.get(call.id, default)
             limit, size, image = limits.get(call.id), sizes.get(call.id), images.get(call.id, ())
             await self.add_tool_result(call, text, limit, size, image, sources.get(call.id, ()))
 
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
         """Return the token limit of each of these tool results, by call id."""
-        # Where the policy itself makes room for tool results, they enter whole.
+        # If the policy itself makes room for tool results, they enter whole.
         makes_room = "tool_result" in self.tracker.policy.interventions
         if not sizes or (makes_room and self.result_bound.max_tokens is None):
             return {}

@@ -43,7 +43,7 @@ class ContextTools(FunctionTools):
         requested, self._requested = self._requested, {}
         if not requested:
             return False
-        # A cleared mind could not handle a failure of the same reply, whichever call ended first.
+        # After a clear, the model could not handle the failure of another call of the same reply.
         others = [(call.name, results.get(call.id)) for call in calls if call.id not in requested]
         failed = [name for name, result in others if result is None or result.is_error]
         if failed:

@@ -130,7 +130,7 @@ class PendingActions:
     compact: acts.CompactAction | None = None
     restart: acts.RestartAction | None = None
     stop: acts.StopAction | None = None
-    revision: int = 0  # of the history that was decided about
+    revision: int = 0  # of the history that the decision is about
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> Pend
             _intervene(action, pending, state)
     if actions or state.tracker.injection is not None:
         state.renew_injection()
-    for event in happened:  # after all that was decided about this history: listeners may change it
+    for event in happened:  # after all decisions about this history: listeners may change it
         await state.events.emit(event)
     return pending
 
@@ -237,7 +237,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
         if level is not None:
             text = texts.withheld_result(size_bytes, level, failed=result.is_error)
             results[call.id] = ToolResult(text, result.is_error)
-    # The notice in place of the last result says what a prompt would say.
+    # The notice in place of the last result has the content of a prompt.
     if level is not None:
         state.drop_pending_prompts()
 
@@ -311,7 +311,7 @@ class Conversation:
         self._decided: tuple[CompactAction | None, int] = None, 0
         self._calls_in_turn = 0
         self._is_maintenance = False
-        self._is_task_over = False  # and the policy has not looked ahead to the next one
+        self._is_task_over = False  # the policy has not yet looked ahead to the next task
         self._level = "unknown"
         if tracker.policy.counts_messages:
             self.events.subscribe(self._after_item_added)
@@ -528,7 +528,7 @@ class Conversation:
             return True
         if not is_overflow(error, self.tracker):
             return False
-        if isinstance(error, ContextOverflow):  # it may name the real limit
+        if isinstance(error, ContextOverflow):  # the error may name the real limit
             self.state.change_window(learn_from_overflow(self.tracker.window, error.limit_tokens))
         if fit.refused_message(self.state, error) is not None:
             return False
@@ -561,7 +561,7 @@ class Conversation:
         if self.state.planned_clear is not None:
             await self.apply_pending()
             await self._enter(prepare)
-        elif pending.compact is not None and not fit.may_never_fit(self.state):  # else its model decides, for nothing
+        elif pending.compact is not None and not fit.may_never_fit(self.state):  # else a model call is wasted
             may_wait = pending.compact.trigger != "would_overflow"
             await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)
 
@@ -591,7 +591,7 @@ class Conversation:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
         cut = self.tracker.truncation
         if cut is not None and cut.window_tokens is not None:
-            # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
+            # The server's window is no larger than the prompt that it cut, even if its API or the configuration say so.
             self.state.change_window(learn_from_overflow(self.tracker.window, cut.window_tokens))
         pending = await carry_out(self.tracker.decide("after_call", time.time(), flags).actions, self.state)
         self._decided = pending.compact, pending.revision
@@ -618,7 +618,7 @@ class Conversation:
             return
         pending = await carry_out(self.tracker.decide("task_end", time.time()).actions, self.state)
         action = pending.compact
-        # What the newest turns hold cannot leave, and a compaction that frees nothing would count as a failed one.
+        # The newest turns cannot leave, and a compaction that frees nothing would count as a failed one.
         if action is not None:
             plan = self.state.plan_compaction(action.target_tokens, action.method)
             if isinstance(plan, CompactionPlan):
@@ -663,7 +663,7 @@ class Conversation:
         self, action: CompactAction, decision: CompactionDecision | None, revision: int | None = None
     ) -> bool:
         """Compact as the policy decided, and a participant if one was asked. Returns whether anything left."""
-        # People wait in the middle of a reply only if a policy stops replies.
+        # During a reply people wait only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.interventions
         if is_shown:
             await self.events.emit(conversation_events.ReplyNotice("compacting", texts.COMPACTING))

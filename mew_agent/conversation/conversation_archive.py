@@ -77,7 +77,7 @@ class ContextArchive(Archive):
         if isinstance(found, retrieval.UndoDone):
             return found
         async with self._hold():
-            found = await self._find(request)  # a compaction may have ended meanwhile
+            found = await self._find(request)  # a compaction may have ended in the meantime
             if isinstance(found, retrieval.UndoDone):
                 return found
             entry, outcome = await state.put_back(found, Origin(asked_by, request.reason))

@@ -54,7 +54,7 @@ class ContextReceipts:
         while True:
             moment = self._moment
             found = await self._look(await read())
-            # A call, a cut or an undo while the store was read: record, history and archive must be of one moment.
+            # The store was read during a call, a cut or an undo: record, history and archive must be of one moment.
             if self._moment == moment:
                 return found
 
@@ -101,7 +101,7 @@ class ContextReceipts:
             return None, MAYBE_SENT if entry.is_doubtful else None
         if not running.is_read:
             return None, SENDING
-        if running.call.id != self._kept_call:  # a process that is killed now must not name another call later
+        if running.call.id != self._kept_call:  # so that a process killed now does not name another call later
             await self._state.save(SessionChange(receipts=ReceiptChange(prompted=running)))
             self._kept_call = running.call.id
         return running.call, None

@@ -76,14 +76,14 @@ class Prefix(NamedTuple):
 
 _Counted = TypeVar("_Counted")
 
-COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
+COUNT_SECONDS = 5.0  # timeout of a compaction for all counts of the server together
 
 _ANY_QUESTION = Message("user", "?")  # one token
 
 NEVER_READ: Final = (ModelRefused, ModelRateLimited, ContextOverflow, ToolsUnsupported)
 """Failures after which the provider has not passed the prompt to the model."""
 
-CALL_BOUND_SECONDS = 30.0  # how long a control waits for the running model call before it interrupts the call
+CALL_BOUND_SECONDS = 30.0  # time that a control waits for the running model call before it interrupts the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +91,18 @@ class ConversationOptions:
     """Options of one conversation."""
 
     system_prompt: str
-    tools: Callable[[], tuple[ToolSpec, ...]] = tuple  # to offer with the next request
+    tools: Callable[[], tuple[ToolSpec, ...]] = tuple  # tools for the next request
     tools_version: Callable[[], object] = object  # changes with the tools, unless the history or the window does
     keep_newest_items: int | None = None  # bounds the history before each turn
     call_bound_seconds: float = CALL_BOUND_SECONDS
-    summariser: Model | None = None  # writes the summaries; None: the model itself
+    summariser: Model | None = None  # model that writes the summaries; None: the model itself
     count_seconds: float = COUNT_SECONDS
     measure_compactions: bool = False  # with calls of one token, where the server cannot count
-    summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
+    summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, without the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
     load_counter: Callable[[], TextCounter | None] | None = None  # loads the model's tokenizer, if any, in a thread
-    shared_pins: ContextPins | None = None  # those of the conversation that stores them; None: this one does
-    windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
+    shared_pins: ContextPins | None = None  # pins of the conversation that stores them; None: this one
+    windows: Mapping[str, int] = field(default_factory=dict)  # windows in tokens of models that may answer instead
     prices: Mapping[str, ModelPrice] = field(default_factory=dict)  # by the name of the model
 
 
@@ -114,26 +114,26 @@ class ModelCalls:
     """The calls of one conversation. Hold `lock` during `main` and `summary`."""
 
     def __init__(self, model: Model, state: ContextState, options: ConversationOptions) -> None:
-        self.lock = anyio.Lock()  # held during a call, and by everything that changes the history
+        self.lock = anyio.Lock()  # held during a call, and during each change of the history
         self.last_error_status: str | None = None
         """The status word of the newest main call if it failed; None if it did not."""
         self.latency_ms: int | None = None
-        self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
+        self.response_format: Mapping[str, Any] | None = None  # of the main calls of the current turn
         self.prefix = Prefix()
         """The prefix of the running or the next request, as last described."""
         self._prefix_key: object = None
         self.prompted: Prompted | None = None
         """The prompt of the main call that runs, until its reply is stored."""
-        self.supports_tools = True  # false once the server has refused a request because it offered tools
+        self.supports_tools = True  # false after the server refused a request because it offered tools
         self._model = model
         self._summariser = options.summariser or model
         self._state = state
         self.options = options
         self._scope: anyio.CancelScope | None = None
         self._is_summary = False  # whether the running call writes a summary
-        self._stopping_summaries = 0  # how many waiting controls interrupt a summary instead of waiting for it
+        self._stopping_summaries = 0  # number of waiting controls that interrupt a summary instead of waiting for it
         self._own_window: Window | None = None
-        self._wrapping_tokens: int | None = None  # what a template writes around one message, as the server counts it
+        self._wrapping_tokens: int | None = None  # a template's tokens around one message, counted by the server
 
     # -- the lock ----------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class ModelCalls:
             if self.options.windows:
                 self._follow_served_model(reply.served_model)
             assert self.prompted is not None
-            # Also if the turn is cancelled meanwhile: its model has read the prompt.
+            # Even if the turn was cancelled in the meantime: its model has read the prompt.
             with anyio.CancelScope(shield=True):
                 await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
             return reply
@@ -194,7 +194,7 @@ class ModelCalls:
             tracker.model_wait = Waiting(kind="model", what=problem, since=since)
             raise
         finally:
-            self.prompted = None  # the store has what was read: receipts find it in one of the two
+            self.prompted = None  # from here on the store has the read messages: receipts find them in one of the two
 
     async def summary(self, request: ModelRequest) -> ModelReply:
         """Make a summary call, which changes no figure. Raises `RejectedSummary` if the summary is too long.
@@ -225,7 +225,7 @@ class ModelCalls:
             return None
         projection = StreamProjection(0, None, self._state.tracker.ledger.calibration)
 
-        most_tokens = limit_tokens * 5 // 4 + 64  # the projection may be off by a fifth, and by more in the first words
+        most_tokens = limit_tokens * 5 // 4 + 64  # the projection may be off by a fifth, and more in the first words
 
         async def watch(event: ModelEvent) -> None:
             if isinstance(event, TextDelta | ReasoningDelta) and projection.add(event.text) > most_tokens:
@@ -246,7 +246,7 @@ class ModelCalls:
         """Make a call. Returns the reply and its record. Without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
-        if role == "main":  # the history is being sent, in the next of the calls that receipts count
+        if role == "main":  # the next call that receipts count sends the history
             self._state.prompts_made += 1
             call = PromptCall(number=self._state.prompts_made, id=record.id, at=record.at)
             self.prompted = Prompted(call, self._state.history.last_seq, is_read=False)
@@ -369,7 +369,7 @@ class ModelCalls:
         if history.open_calls():
             return None  # templates refuse a call without its result
         after = history_after(plan, summary, history)
-        # What comes next is counted last, so that a provider that caches prompts has read it already.
+        # Count the next part last, so that a provider with a prompt cache has read it already.
         versions = [replace(history, items=list(history.items)), after]
         versions[1:1] = [] if summary is None else [replace(after, summary=None)]
         basis: CountBasis = "server_counted"
@@ -470,7 +470,7 @@ class ModelCalls:
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)
         request = ModelRequest(messages, tools, response_format=self.response_format)
-        # Prompts with different digests of everything but their items are not comparable.
+        # Prompts are comparable only if the digests of everything except their items are equal.
         digest = hashlib.blake2b(digest_size=16)
         for text in (*(one.text for one in texts), *(pin.text for pin in history.pins)):
             digest.update(len(text).to_bytes(8, "big"))

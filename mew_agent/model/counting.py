@@ -18,7 +18,7 @@ from mew_agent.model.window_lookup import Fetch
 Route = Literal["input_tokens", "tokenize"]
 
 _NOT_COUNTED: Final = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens", "response_format"})
-_MAX_FAILURES: Final = 2  # after this many failures in a row the server is no longer asked
+_MAX_FAILURES: Final = 2  # failures in a row after which the server is not asked again
 
 
 class PromptCounter:

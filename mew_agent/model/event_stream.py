@@ -29,9 +29,9 @@ class Event:
     """One event. `data` is decoded JSON, or the text of an error without JSON."""
 
     data: Any = None
-    is_done: bool = False  # the end mark `[DONE]`
-    is_error: bool = False  # the line itself says that it is an error
-    is_whole: bool = False  # the whole answer, which was not streamed
+    is_done: bool = False  # at the end mark `[DONE]`
+    is_error: bool = False  # the line itself reports an error
+    is_whole: bool = False  # a complete answer, without streaming
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class EventDecoder:
 
     is_whole: bool | None = None
     """Whether the answer is one JSON value and no stream of events; None until its first byte."""
-    _parts: list[bytes] = field(default_factory=list)  # of the line, or of the whole answer, that has not ended
-    _data: list[bytes] = field(default_factory=list)  # the lines of the event that has not ended
+    _parts: list[bytes] = field(default_factory=list)  # of an incomplete line, or of an incomplete answer
+    _data: list[bytes] = field(default_factory=list)  # the lines of an incomplete event
     _parts_size: int = 0
     _data_size: int = 0
     _says_error: bool = False
@@ -87,7 +87,7 @@ class EventDecoder:
         elif name == b"data":
             self._data.append(value)
             self._data_size += len(value)
-            # Some servers write no empty line between events of one line.
+            # Some servers write no empty line after an event of one line.
             if len(self._data) == 1 and value.rstrip().endswith((b"}", b"]")) and (event := self._event(value)):
                 yield event
         elif not line.strip():

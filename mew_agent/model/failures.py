@@ -126,7 +126,7 @@ def refuses_tools(status: int | None, body: object) -> bool:
 def error_message(body: object) -> str:
     """Return the message in an error body: OpenAI's, FastAPI's `detail`, or a bare string; "" without one."""
     if isinstance(body, str):
-        # The HTML page of a reverse proxy explains nothing in one line.
+        # The HTML page of a reverse proxy does not help in one line.
         return "" if body.lstrip().startswith("<") else body
     if isinstance(body, Mapping):
         for key in ("message", "error", "detail"):

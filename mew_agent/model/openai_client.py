@@ -139,19 +139,19 @@ class OpenAIModel:
                 dialect = other
                 tried.add(other)
             else:
-                if dialect != before:  # another call may have learnt more meanwhile
+                if dialect != before:  # another call may have learnt more in the meantime
                     self._dialect = dialect
                 return answer
 
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response:
-        if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
+        if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
         body = dialects.request_body(request, self._model, dialect)
         # In the documented `extra_body`: of parameters, the package compares each value of the whole conversation with
         # its types, which takes 54 ms in place of 1 for 300 messages, and 203 in place of 4 for 1,200
         # (`benchmarks.requests`).
         unchanged = {name: body.pop(name) for name in ("messages", "tools") if name in body}
-        # The raw response: the package's models drop or coerce some of what providers put in chunks.
+        # Use the raw response: the package's models drop or convert some parts of chunks.
         raw = await (self._client or self._connect()).chat.completions.with_raw_response.create(
             messages=(),
             **body,
@@ -205,7 +205,7 @@ class OpenAIModel:
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         """Make one request about the window or a token count; see `Fetch`."""
-        # Without the openai package: an agent asks this when it starts, and the import takes 0.4 s.
+        # Without the openai package, because an agent needs this at its start, and the import takes 0.4 s.
         options, given = client_options(self._base_url), self._http_client
         client = httpx2.AsyncClient(**options) if given is None else nullcontext(given)
         headers = {"Authorization": f"Bearer {self._api_key or _NO_KEY}"}

@@ -22,7 +22,7 @@ Delta = TextDelta | ReasoningDelta
 
 SERVER_TOOLS: Final = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
-    | {"x_search_call", "tool_search_output", "shell_call_output"}  # their calls may be for the client to run
+    | {"x_search_call", "tool_search_output", "shell_call_output"}  # the client may have to run their calls
     | {"server_tool_use", "mcp_tool_use", "compaction"}
 )
 """Items and blocks that take the provider's server another call of the model: tools that it ran, compactions."""
@@ -75,7 +75,7 @@ class ReplyEvents:
 
     reader: BodyReader = field(default_factory=ChatReader)
     chunks: int = 0
-    is_done: bool = False  # whether the end mark was seen
+    is_done: bool = False  # whether the end mark arrived
     finish_reason: str | None = None
     error: object = None
     model: str | None = None
@@ -84,10 +84,10 @@ class ReplyEvents:
     _backend: dict[str, str] = field(default_factory=dict)
     _usage: Usage | None = None
     _has_content: bool = False
-    _has_grown: bool = False  # whether a part of the reply arrived after the usage
-    _is_running: bool = False  # whether the usage came with a part of the text, so that more of it may follow
+    _has_grown: bool = False  # whether more of the reply arrived after the usage
+    _is_running: bool = False  # whether the usage came with a part of the text, so that more may follow
     is_whole: bool = False
-    ran_tools: bool = False  # whether the server made several calls of the model
+    ran_tools: bool = False  # whether the server itself made several calls of the model
     pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
 
     def read(self, event: Event) -> Sequence[Delta | Json]:
@@ -176,11 +176,11 @@ def _texts_in(delta: Json) -> Iterator[Delta]:
             thinking = part.get("thinking")  # a text, or a list of text parts
             yield ReasoningDelta(text_at(thinking) or "".join(text_at(one.get("text")) for one in objects_at(thinking)))
             yield TextDelta(text_at(part.get("text")))
-    elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
+    elif isinstance(content, Mapping):  # some servers decode JSON that a model writes
         yield TextDelta(json.dumps(content, ensure_ascii=False))
     else:
         yield TextDelta(text_at(content))
-    # A refusal replaces the answer, so the user has to see it.
+    # A refusal replaces the answer, so the user must see it.
     yield TextDelta(text_at(delta.get("refusal")))
 
 
@@ -248,7 +248,7 @@ class ReplyAssembly:
         """Return the call that a piece continues, by index; a new call if it cannot."""
         if isinstance(index, int):
             known = self._call_at.get(index)
-            # Some servers send each parallel call whole, all with index 0.
+            # Some servers send each parallel call complete, all with index 0.
             is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
         else:
             # Without an index, only a name or another id marks where a call begins.

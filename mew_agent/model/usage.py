@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at, value_at
 
-# Fifteen digits are far beyond any window and still exact as a float.
+# Fifteen digits are far above any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
-# Next to the prompt's figure, not in it: Anthropic, and Bedrock.
+# In addition to the prompt's figure: Anthropic, and Bedrock.
 CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
 _SERVER_TOOLS = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 """Objects that count the calls of tools that the provider's server ran; Anthropic, OpenRouter; xAI."""
@@ -23,11 +23,11 @@ _FILLING: Final = ("message", "fallback_message")
 _LAST_CALL: Final = "context_details"
 """The last of the calls that a sum adds up: what fills the context; xAI."""
 
-# Where the figures are: OpenAI's two APIs and Anthropic, then Google, Ollama, LangChain, pydantic-ai and CrewAI.
+# Keys of the figures: OpenAI's two APIs and Anthropic, then Google, Ollama, LangChain, pydantic-ai and CrewAI.
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
 _COMPLETION: Final = (
     *("completion_tokens", "output_tokens", "candidates_token_count", "response_token_count", "eval_count"),
-    "thoughts_token_count",  # Google, for a reply that is only thoughts
+    "thoughts_token_count",  # Google, for a reply with thoughts only
 )
 _TOTAL: Final = ("total_tokens", "total_token_count")
 _CACHED: Final = (
@@ -66,10 +66,10 @@ class Usage:
     total_tokens: int
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
-    total_computed: bool = False  # the provider reported no total, so it is prompt + completion
-    cache_added: bool = False  # its prompt count excluded cached tokens, so they were added
-    is_provisional: bool = False  # more of the reply arrived after this report, so completion and total are too small
-    is_sum: bool = False  # a sum over several calls that the server made, so it is more than fills the context
+    total_computed: bool = False  # the provider reported no total; it is prompt + completion
+    cache_added: bool = False  # the prompt count excluded cached tokens; they were added
+    is_provisional: bool = False  # the reply went on after this report, so completion and total are too small
+    is_sum: bool = False  # a sum over several calls by the server, which is larger than the context
     inner: "Usage | None" = None
 
     @property
@@ -163,7 +163,7 @@ def _cache(raw: Mapping[str, object], prompt: int, completion: int, total: int |
     cached = _detail(raw, *_CACHED)
     if cached is None:
         return _cache_apart(raw, prompt, completion, total)
-    # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
+    # Figures that add up stay unchanged, cached or not; others exclude the cache if they add up with it.
     return cached, cached if cached > prompt and total == prompt + cached + completion else 0
 
 
@@ -173,7 +173,7 @@ def _cache_apart(raw: Mapping[str, object], prompt: int, completion: int, total:
     if not apart:
         return None, 0
     size = sum(apart)
-    # Without a total, servers with `input_tokens` count the cache apart; of the others those whose figures show it.
+    # Without a total, servers with `input_tokens` count the cache separately; for others, the figures decide.
     is_apart = total is None and (raw.get("prompt_tokens") is None or size > prompt)
     return apart[0], size if is_apart or total == prompt + size + completion else 0
 
@@ -198,7 +198,7 @@ def _inner_calls(raw: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     inner = objects_at(raw, "iterations")
     if any(one.get("type") in _FILLING for one in inner):
         return inner
-    inner = objects_at(raw, "request_usage_entries")  # without one for a call that reported no usage
+    inner = objects_at(raw, "request_usage_entries")  # without an entry for a call that reported no usage
     is_each = len(inner) == _figure(raw, *_CALLS)
     return [{"type": _FILLING[0], "requests": 1, **one} for one in inner] if is_each else ()
 
@@ -262,7 +262,7 @@ TEXT_FACTOR: Final = 2
 window is wrong."""
 
 JUMP_FACTOR: Final = 1000
-JUMP_LEAST_TOKENS: Final = 128  # a shorter prompt counts as this long, so that a first large text is no jump
+JUMP_LEAST_TOKENS: Final = 128  # minimum for shorter prompts, so that a first large text is not a jump
 
 
 def implausibility(

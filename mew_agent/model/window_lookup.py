@@ -117,7 +117,7 @@ def read_lm_studio(body: object, model: str) -> Window | None:
         return None
     loaded = [window for instance in objects_at(found, "loaded_instances") if (window := _instance_window(instance))]
     if loaded:
-        # The listing does not say which instance answers; the smallest window is safe for all of them.
+        # The listing does not name the instance that answers; the smallest window is safe for all of them.
         return min(loaded, key=lambda window: window.max_tokens)
     return _first_known(
         ("loaded", found.get("loaded_context_length"), "LM Studio loaded_context_length")
@@ -171,7 +171,7 @@ def _entry_for(entries: Sequence[Json], model: str, keys: Sequence[str]) -> Json
             names = [spelling(name) for key in keys if isinstance(name := entry.get(key), str)]
             if spelling(model) in names:
                 return entry
-    # A server with one model uses it whatever name the request has.
+    # A server with one model uses it for any name in the request.
     return entries[0] if len(entries) == 1 else None
 
 

@@ -87,10 +87,10 @@ class Credentials:
         seconds = error.body.get("retry_after_seconds")
         match error.body.get("error"):
             case str(code) if code == SUPERSEDED:
-                # The newest connection wins. Joining again would end that one, and the two would alternate forever.
+                # The newest connection wins. Joining again would end it, and the two would alternate forever.
                 raise Superseded(self.participant)
             case _ if is_joined:
-                return  # about an envelope of ours
+                return  # the error is about an envelope of ours
             case str(code) if code == UNAUTHORIZED:
                 raise Unauthorized(self.participant, detail)
             case str(code) if code == SPACE_NOT_FOUND:
@@ -102,7 +102,7 @@ class Credentials:
 
     def raise_if_closed_for_good(self, close_code: int | None, http_status: int | None) -> None:
         """Raise a `GatewayError` if the code of a closed socket, or the HTTP status of a refused one, is final."""
-        # Proxies and other gateways refuse a token with a plain HTTP status, before there is a socket to close.
+        # Proxies and other gateways refuse a token with a plain HTTP status, before a socket exists.
         if http_status in (401, 403) or close_code == CLOSE_UNAUTHORIZED:
             raise Unauthorized(self.participant) from None
         if close_code == CLOSE_NOT_FOUND:
@@ -167,7 +167,7 @@ class Client:
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
-        self._run_scope: anyio.CancelScope | None = None  # can only be created inside an event loop
+        self._run_scope: anyio.CancelScope | None = None  # created later: it needs an event loop
         self._inbox: SizedQueue[Arrived]  # set by `run`
         self._closing = False
         self._over = False
@@ -204,7 +204,7 @@ class Client:
         failures: list[Exception] = []
 
         async def pass_on() -> None:
-            # A separate task, so that what receives may wait for the confirmation of what it sends.
+            # A separate task, so that receivers may wait for the confirmation of their messages.
             try:
                 async for self.arrived in inbox:
                     if self.arrived.message is None:
@@ -224,9 +224,9 @@ class Client:
                         await self._stay_joined()
                 except Exception as error:
                     failures.append(error)
-                inbox.close()  # `pass_on` ends when everything that has arrived is passed on
+                inbox.close()  # `pass_on` ends after all arrived envelopes
         finally:
-            # Wakes the senders that wait for another connection; there will be none.
+            # Wake the senders that wait for another connection; there will be none.
             self._over = True
             self._joined.set()
             self.delivery.abandon()
@@ -254,10 +254,10 @@ class Client:
                     await sent.done.wait()
                     if not isinstance(sent.error, NotAccepted) or sent.error.error not in _REPEATED:
                         break
-                    # The gateway cannot store it now, so it is offered again.
+                    # The gateway cannot store it now, so send it again later.
                     attempt += 1
                     await anyio.sleep(backoff_seconds(attempt, NOT_STORED_FIRST_SECONDS, BACKOFF_MAX_SECONDS))
-                    sent.retry()  # before it is written: the decision may arrive before `_write` returns
+                    sent.retry()  # before the write: the decision may arrive before `_write` returns
                 if sent.error is not None:
                     raise sent.error
                 if sent.is_accepted:
@@ -298,12 +298,12 @@ class Client:
         while not self._over:
             await self._joined.wait()
             socket = self._socket
-            if socket is None:  # lost again before this task had its turn
+            if socket is None:  # lost again before this task ran
                 continue
-            sent.is_written = True  # from here on the gateway may have it
+            sent.is_written = True  # from here on the gateway may have received it
             if await self._written(socket, sent.text) or self.delivery.position is not None:
                 return True
-            sent.is_written = False  # a plain gateway: our own send failed, so write it again ourselves
+            sent.is_written = False  # a plain gateway: our own send failed, so write it again
         return False
 
     async def _written(self, socket: ClientConnection, raw: str | bytes) -> bool:
@@ -332,7 +332,7 @@ class Client:
         while True:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
-            # Try another gateway before a silent one has used up the time.
+            # Try another gateway before a silent gateway uses up the time.
             attempt_seconds = min(left, JOIN_TIMEOUT_SECONDS) / len(self.gateways)
             retry_after: float | None = None
             try:
@@ -370,7 +370,7 @@ class Client:
         jitter = random.random()  # noqa: S311 - no secret
         if retry_after is not None:
             return retry_after * (1 + 0.1 * jitter)
-        rounds = -(-attempts // len(self.gateways))  # delays grow from round to round through all gateways
+        rounds = -(-attempts // len(self.gateways))  # delays grow with each round through all gateways
         return backoff_seconds(rounds, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def _note_failure(self, error: Exception, attempts: int, seconds: float) -> None:
@@ -378,7 +378,7 @@ class Client:
 
         Raises a `GatewayError` if reconnecting is pointless.
         """
-        # The last attempts before the limit are short: their timeout says less than what came before.
+        # The last attempts before the limit are short: earlier errors say more than their timeout.
         is_cut_short = attempts > 0 and not self.joins and seconds < self._first_connect_seconds / 2
         if not (is_cut_short and isinstance(error, TimeoutError)):
             self._last_cause = gateway_cause(error)
@@ -404,9 +404,9 @@ class Client:
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
             # Send both: strict gateways refuse a handshake without the header, the TypeScript gateway ignores headers.
             additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
-            # A gateway writes the same bytes to all members; with compression it would do so once for each.
+            # A gateway writes the same bytes to all members; with compression it would write once for each.
             compression=None,
-            # `websockets` would use a system's proxy for loopback too, where that is the proxy's own machine.
+            # `websockets` would use a system's proxy for loopback too, which is then the proxy's own machine.
             proxy=None if is_loopback(urlsplit(gateway).hostname or "") else True,
             max_size=DEFAULT_MAX_BYTES,
             max_queue=_UNREAD_MESSAGES,
@@ -442,7 +442,7 @@ class Client:
         """After all missed envelopes have arrived, repeat our undecided ones in order, then allow new ones."""
         await self._inbox.put(Arrived(position=self.delivery.position))
         if self.delivery.position is not None:
-            # Before new ones may pass, so that members see them in the order in which they were sent.
+            # Before new envelopes, so that members receive all in the order of sending.
             for sent in self.delivery.undecided():
                 if not await self._written(socket, sent.text):
                     return
@@ -512,7 +512,7 @@ class Client:
         if failed_handshake is not None:
             if not self.joins:
                 raise failed_handshake from None
-            self._last_cause = str(failed_handshake)  # a certificate that is being renewed
+            self._last_cause = str(failed_handshake)  # the certificate may be in renewal
         status = error.response.status_code if isinstance(error, InvalidStatus) else None
         self.credentials.raise_if_closed_for_good(_code(error), status)
 

@@ -123,7 +123,7 @@ class CompactionDriver:
                 self.end(done)
         if requester is not None:
             await requester.answer(done)
-        # A compaction that still runs announces its own end.
+        # A running compaction announces its own end.
         if done.reason != NOT_NEEDED and (is_first or not self.is_running):
             await self._announce_end(trigger, done, requester)
         return done

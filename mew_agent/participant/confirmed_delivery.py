@@ -122,7 +122,7 @@ class FrameCounts:
         counts = {name: total for name, total in object_at(frames, "counts").items() if isinstance(total, int)}
         former, self._run = self._run, frames.get("run")
         gaps = [] if former is None else [*self._gaps(counts, is_other_run=former != self._run)]
-        if former != self._run:  # one without a stored history uses the ids of streams again
+        if former != self._run:  # a gateway without a stored history reuses the ids of streams
             self._counts.clear()
             self._closed.clear()
         self._counts.update(counts)
@@ -130,7 +130,7 @@ class FrameCounts:
 
     def _gaps(self, counts: Mapping[str, int], *, is_other_run: bool) -> Iterator[StreamGap]:
         if is_other_run:
-            # A gateway that was killed counts from 0, and does not know what it lost.
+            # A killed gateway counts from 0, and does not know the lost frames.
             before = [name for name in self._counts if name not in self._closed]
             yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))
             return
@@ -169,7 +169,7 @@ class Delivery:
 
     def __init__(self, participant: str) -> None:
         self._participant = participant
-        self._outgoing: dict[str, list[OutgoingEnvelope]] = {}  # by id, in the order in which they were sent
+        self._outgoing: dict[str, list[OutgoingEnvelope]] = {}  # by id, in the order of sending
         self.position: Position | None = None
         """The position of the newest envelope that has arrived.
 
@@ -186,7 +186,7 @@ class Delivery:
         """Read the welcome of a new connection. Returns False if missed envelopes must arrive first."""
         start = object_at(welcome.body, "delivery")
         self.position = Position.parse(str(start.get("position")))
-        # Only the first welcome: what a later one brings was missed, and is as much for us as what is new.
+        # Only the first welcome: messages from later ones were missed, and are as new to us as live ones.
         if not self._has_begun:
             self._has_begun = True
             self._past_ends = Position.parse(str(start.get("newest")))
@@ -229,17 +229,17 @@ class Delivery:
         extra = envelope.model_extra or {}
         number, position, is_past = extra.pop("seq", None), None, False
         if isinstance(number, int):
-            if not self._is_live:  # a live envelope has only what its sender wrote
+            if not self._is_live:  # a live envelope has only keys of its sender
                 self.age_seconds = _seconds_in(extra.pop("age_seconds", None))
-            if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
+            if number <= reached.sequence:  # a replay may overlap with the last connection
                 return Arrival.SKIP
             self.position = position = Position(reached.epoch, number)
             past = self._past_ends
             is_past = past is not None and past.epoch == reached.epoch and number <= past.sequence
         elif envelope.sender in GATEWAY_IDS:
-            # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
+            # Only an envelope without a number, sent to this connection, can decide about an envelope of ours.
             return self._receive_from_gateway(envelope)
-        # What is passed on shows that an envelope of ours was accepted, or that a stream has ended.
+        # A broadcast shows that an envelope of ours was accepted, or that a stream has ended.
         if envelope.sender == self._participant:
             self._decide(envelope.id, None, position)
         if envelope.kind == STREAM_CLOSE:
@@ -261,7 +261,7 @@ class Delivery:
             for envelope_id in envelope.correlation_ids:
                 self._decide(envelope_id, lambda sent: NotAccepted(sent.envelope, error, detail))
             return Arrival.PASS_ON
-        # An answer shows that the gateway has the request: an invitation that it refuses has no receipt.
+        # An answer shows that the gateway received the request: a refused invitation has no receipt.
         for envelope_id in envelope.correlation_ids:
             self._decide(envelope_id, None, Position.parse(str(envelope.body.get("position"))))
         if envelope.kind != SYSTEM_RECEIPT:

@@ -184,7 +184,7 @@ class Control:
             logger.exception("'%s' from '%s' failed", envelope.kind, envelope.sender)
             problem = "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
             await self._refuse(envelope, problem)
-            await self.announce()  # others may have seen that it is compacting
+            await self.announce()  # others may have seen `compacting`
 
     async def _refuse(self, envelope: Envelope, problem: str) -> None:
         """Refuse a control, in its own kind of answer or in a status to its sender."""

@@ -228,7 +228,7 @@ class Discovery:
             inquiry.is_repeat_wanted = True
             return
         if peer is None or not peer.may_send(kinds.MCP_RESPONSE, {"result": {}}, self._messenger.id):
-            return  # it cannot answer
+            return  # the peer may not answer
         if inquiry is None:
             inquiry = self._inquiries[name] = _Inquiry()
         inquiry.is_running, inquiry.has_no_tools, inquiry.is_permitted = True, False, True
@@ -259,7 +259,7 @@ class Discovery:
         for pause_seconds in (*self.pace.retry_seconds, None):
             try:
                 async with self._limiter:
-                    # An answer to another participant may have arrived while earlier requests were waited for.
+                    # An answer to another participant may have arrived while earlier requests waited.
                     if self._inquiries.get(name) is inquiry and inquiry.answers == answers_before:
                         await self._ask_for_tools(name, inquiry)
                 return
@@ -270,7 +270,7 @@ class Discovery:
             except MewAgentError as error:
                 logger.info("'%s' did not list its tools: %s", name, error)
                 if pause_seconds is None or not self._mcp.may_request(PeerCall(name, "tools/list")):
-                    return  # never propose twice: people may have to decide about it
+                    return  # never propose twice: people may need to decide about it
             finally:
                 inquiry.tried.set()  # only the first attempt may delay an answer
             await anyio.sleep(pause_seconds)
@@ -297,9 +297,9 @@ class Discovery:
         inquiry.has_no_tools = not tools
         inquiry.other_lists |= listing.others
         known = self._peers.get(name)
-        if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
+        if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again
             self._peers.set_offers(name, tools=tools, tools_left_out=listing.left_out)
-            # The first list of a peer without tools changes nothing for anyone.
+            # The first list of a peer without tools changes nothing.
             if (known.tools or (), known.tools_left_out) != (tools, listing.left_out):
                 self.on_tools_changed()
         inquiry.tried.set()
@@ -339,7 +339,7 @@ class ObservedListings:
         """Remember a request of another participant if it asks one peer for its tools."""
         is_first_page = value_at(request.body, "params", "cursor") is None
         if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
-            # An id that a second request uses is ambiguous: the answer may be to the other one.
+            # An id that another request also uses is ambiguous: the answer may belong to that request.
             asked = None if request.id in self._asked else request.addressees[0]
             self._asked[request.id] = request.sender, asked
 

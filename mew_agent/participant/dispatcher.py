@@ -127,7 +127,7 @@ class Dispatcher:
                 self._answers.receive_gap(message)
                 self._events.receive_gap(message)
             elif self._messenger.session.client.arrived.is_past:
-                # Peers, controls and requests of the past are over: the welcome describes the current state.
+                # Earlier peers, controls and requests are void: the welcome describes the current state.
                 await self.hooks.receive_past(message)
             else:
                 await self._dispatch_envelope(message)
@@ -147,7 +147,7 @@ class Dispatcher:
             self._answers.receive(envelope, changes)
         events, kind, wanted = self._events, envelope.kind, self._events.listeners.wanted
         has_events = wanted is None or kind in wanted or kind in events.received_kinds or changes is not NO_CHANGES
-        found = [*events.events_in(envelope, changes)] if has_events else []  # first: hooks see the open proposals
+        found = [*events.events_in(envelope, changes)] if has_events else []  # first, for hooks that read proposals
         await self.hooks.receive(envelope)
         if has_events:
             events.emit(envelope, found)
@@ -159,7 +159,7 @@ class Dispatcher:
             if gap is not None and not self._is_missed(gap):
                 gap = None
             if not self._messenger.session.welcomed.is_set():
-                changes = NO_CHANGES  # who was here before us did not join
+                changes = NO_CHANGES  # members before our join did not join now
             await self._welcome(envelope)
         return changes if gap is None else changes._replace(gap=gap)
 
@@ -167,8 +167,8 @@ class Dispatcher:
         """Return whether a welcome shows that we missed envelopes which the history no longer has."""
         session = self._messenger.session
         if session.client.joins == self._joins_seen:
-            return False  # nothing was missed since the welcome before this one, on the same connection
-        return session.welcomed.is_set() or gap.reason != "not_supported"  # else it was sent before we joined
+            return False  # nothing was missed since an earlier welcome on this connection
+        return session.welcomed.is_set() or gap.reason != "not_supported"  # otherwise it was sent before our join
 
     async def _welcome(self, envelope: Envelope) -> None:
         session = self._messenger.session

@@ -155,7 +155,7 @@ class ProposalMade(SpaceEvent):
 
     def __str__(self) -> str:
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
-        from mew_board.proposal_text import arguments_in_short  # few programs show proposals to people
+        from mew_board.proposal_text import arguments_in_short  # rarely needed: most programs show no proposals
 
         targets = " and ".join(f"'{visible(peer)}'" for peer in self.peers) or "everyone"
         is_call = self.tool is not None
@@ -348,7 +348,7 @@ class Listeners:
         was_dropping, self._is_dropping = self._is_dropping, self._queue.is_full
         if not self._is_dropping:
             self._queue.put_nowait((envelope, events), size_bytes)
-        elif not was_dropping:  # now, so that the gap stands where events are missing
+        elif not was_dropping:  # at once, so that the gap is at the place of the missing events
             logger.warning("handlers are too slow: dropping events until they have caught up")
             self._queue.put_nowait((None, (HistoryGap("handlers_too_slow"),)))
 

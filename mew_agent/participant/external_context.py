@@ -107,7 +107,7 @@ def _checked_usage(usage: object, window: int | None) -> "Usage | None":
 
 def _time_after(previous: str, measured_at: str | None, now: str) -> str:
     """Return the time of a report after a previous one. Raises `InvalidReport` if it names an earlier time."""
-    if measured_at is None:  # a clock that was set back makes no report an older one
+    if measured_at is None:  # a report stays the newest even if the clock was set back
         return max(now, previous, key=_time)
     if _time(measured_at) < _time(previous):
         raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous)
@@ -182,7 +182,7 @@ class ExternalContext(Controllable):
 
     @cached_property
     def _levels(self) -> "ReportedLevels":
-        # Here, because a participant that reports no figures needs no policy, whose models take time to build.
+        # Created here, because a participant without figures needs no policy, and its models take time to build.
         from mew_agent.context.policy.reported_levels import ReportedLevels
 
         return ReportedLevels()
@@ -240,7 +240,7 @@ class ExternalContext(Controllable):
             return
         if self._unknown == "compacted" and last.freed_tokens is None and last.tokens_before:
             freed = max(0, last.tokens_before - tokens)
-            # The next turn is in the new size, so this is the least that was freed.
+            # The new size includes the next turn, so this is the least number of freed tokens.
             self._last_compaction = last.model_copy(
                 update={"tokens_after": tokens, "freed_tokens": freed, "basis": "projected"}
             )
@@ -298,7 +298,7 @@ class ExternalContext(Controllable):
         """Record how the compaction ended. Unless it was skipped, the size is unknown until the next report."""
         if done.skipped:
             return
-        if self._is_unjudged:  # a whole compaction after the last one, and no turn has ended between them
+        if self._is_unjudged:  # a whole compaction after the last one, without a finished turn between them
             self._judge_by_growth()
         self._smallest = self._largest = None
         self._is_unjudged = done.freed_tokens is None
@@ -368,7 +368,7 @@ class ExternalContext(Controllable):
         with anyio.move_on_after(self.handler_timeout_seconds):
             try:
                 answer = await run_function(partial(handler, request), {})
-            except Exception as error:  # those who asked wait for an answer, whatever failed
+            except Exception as error:  # requesters wait for an answer, even after an unexpected error
                 logger.exception("a handler of compactions failed")
                 return CompactDone.as_skipped(f"{type(error).__name__}: {error}")
             return answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
@@ -407,7 +407,7 @@ class ExternalContext(Controllable):
 
     async def compact_if_full(self) -> None:
         """Compact after a turn, if due. Postpone it while too many other agents compact."""
-        # A late figure and the end of its turn ask at once; the second must see what the first has done.
+        # A late figure and the end of its turn both check; the second check must see the effect of the first.
         async with self._one_check:
             if self._full_figures() is None or not await self.compacting.may_begin():
                 return

@@ -199,7 +199,7 @@ class McpClient:
             try:
                 return await self._send_request(call, timeouts or self.timeouts)
             except Refused as refused:
-                # The gateway can take a capability away before it announces that.
+                # The gateway can withdraw a capability before it announces this.
                 if refused.error != CAPABILITY_VIOLATION or not self.may_propose(call):
                     raise
         elif not self.may_propose(call):

@@ -82,7 +82,7 @@ class McpServer:
     async def response_to(self, request: Envelope) -> dict[str, Any] | None:
         """Return the response's payload, even for a failed request; None for a cancelled one."""
         payload: dict[str, Any] | None = None
-        # A plain function cannot be stopped in its thread; the result of a cancelled one is dropped.
+        # A plain function cannot be stopped in its thread; after a cancellation its result is ignored.
         with anyio.CancelScope() as scope:
             sender = request.sender
             if sum(one.sender == sender for one in self._in_progress.values()) >= MAX_REQUESTS:
@@ -107,7 +107,7 @@ class McpServer:
             proposed_in = next(filter(None, map(self._proposed_in.get, envelope.correlation_ids)), None)
             subject = CallSubject.read(envelope.body)
             ids = {"envelope_id": envelope.id, "participant": envelope.sender}
-            # A program without tracing may approve a proposal, too; then the proposal has the trace context.
+            # The approver may be a program without tracing; then the proposal has the trace context.
             header, facts = tracing.header_of(envelope) or proposed_in, subject._asdict()
             with tracing.span("request", ids, header, agent=self._messenger.id, **facts):
                 own = None if self.own_requests is None else await self.own_requests(envelope)

@@ -187,7 +187,7 @@ class PendingRequests:
             if waiting is not None and (followed := waiting.receive(envelope)) is not None:
                 # A peer chooses the id: it must not redirect the answers to another request of ours.
                 self._by_id.setdefault(followed, waiting)
-        # A welcome after a lost connection lists who is back already; the others get some time, see `fail_absent`.
+        # A welcome after a lost connection lists those who have returned; the others get some time, see `fail_absent`.
         if envelope.kind == kinds.SYSTEM_PRESENCE:
             gone = {peer.id for peer in changes.left}
             for request in self._open():
@@ -256,7 +256,7 @@ class SpaceSession:
             await self.welcomed.wait()
             if self._failure is not None:
                 raise self._failure
-        except BaseException:  # without a join there is no block, whose end would call `close`
+        except BaseException:  # without a join there is no block that would call `close`
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
             raise
@@ -270,7 +270,7 @@ class SpaceSession:
         assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # A task group would wrap the error; the author of the block wants to catch what was raised.
+            # A task group would wrap the error, but the caller expects the original one.
             await self._tasks.__aexit__(None, None, None)
             return None
         return await self._tasks.__aexit__(kind, error, trace)
@@ -449,7 +449,7 @@ class Messenger:
                 Acknowledge(status=str(status_word("refused", problem)), code=code, fit=fit),
                 **about,
             )
-        elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer
+        elif self.may_send(kinds.CHAT):  # because its sender must not wait for an answer
             text, failure = REFUSED_TEXT.format(problem=problem), ChatFailure(code=code or REFUSED, problem=problem)
             await self.send(kinds.CHAT, Chat(text=text, needs_reply=False, failure=failure), **about)
 

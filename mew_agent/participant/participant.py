@@ -214,7 +214,7 @@ class HandlerFailures:
                 self._failing.setdefault(id(handler), status_word("handler_failed", f"{name}: {_in_short(error)}"))
         self.context.failing = next(reversed(self._failing.values()), None)
         is_new = any(one not in before for one in self._failing)
-        # Statuses alone never announce an end: two programs would answer each other's for ever.
+        # Statuses alone never report an end: two programs would answer each other's forever.
         if is_new or (len(self._failing) < len(before) and not is_status):
             self.messenger.session.start_soon(self.control.announce, self.context.failing)
 

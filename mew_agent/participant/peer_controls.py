@@ -119,7 +119,7 @@ class PeerControls:
         True: it compares the last report with an estimate (`heuristic`). `fits` is None if unknown. Raises
         `PeerAbsent`.
         """
-        from mew_agent.participant.fit_requests import FitRequest  # loads what measures texts
+        from mew_agent.participant.fit_requests import FitRequest  # loads the code that measures texts
 
         known = self.messenger.peers.get(peer)
         if known is None:
@@ -177,7 +177,7 @@ class PeerControls:
         if peer not in self.messenger.peers:
             raise PeerAbsent(peer)
         draft = self.messenger.draft(kinds.PARTICIPANT_SHUTDOWN, Shutdown(reason=reason), to=(peer,))
-        # Only a refusal is an answer: the gateway says that the peer has left.
+        # Only a refusal is an answer: the gateway reports that the peer has left.
         request = ControlRequest(draft, peer, kinds.SYSTEM_PRESENCE)
         with suppress(PeerAbsent):
             await self.messenger.answer_to(request, timeout_seconds)
@@ -280,7 +280,7 @@ class PeerControls:
         A capability is a pattern, a kind alone, or a role: person (the default), agent, tool or observer. Raises
         `Refused` if it cannot be invited, and the errors of `ask`.
         """
-        from mew_protocol.payloads.space import Invite, InviteAck  # few programs invite
+        from mew_protocol.payloads.space import Invite, InviteAck  # rarely needed
 
         payload = Invite(**invitation(participant, capabilities), reason=reason)
         draft = self.messenger.draft(kinds.SPACE_INVITE, payload)

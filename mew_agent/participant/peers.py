@@ -107,7 +107,7 @@ class PeerContext:
             return self
         sessions = (self.report.sessions if self.report is not None else None) or ()
         found = next((one for one in sessions if (one.participant, one.session) == (participant, session)), None)
-        # What applies to the whole agent also applies to its sessions.
+        # A status of the whole agent also holds for its sessions.
         is_shared = self.word.has("shared")
         if found is None:
             return PeerContext(max_tokens=self.max_tokens, status=self.status if is_shared else "", at=self.at)

@@ -68,7 +68,7 @@ class Reasoning:
                 id=name,
             )
         except NotConfirmed:
-            pass  # members may have it, so it must get its conclusion
+            pass  # members may have it, so it needs its conclusion
         except (GatewayError, NotPermitted):
             return
         self.id, self._connection, self._has_stream = name, self._messenger.session.client.joins, True
@@ -84,7 +84,7 @@ class Reasoning:
             opening = await self._messenger.answer_to(request, OPEN_TIMEOUT_SECONDS)
             stream_id = opening.body.get("stream_id")
             if isinstance(stream_id, str):
-                for text in self._waiting:  # the list may grow meanwhile
+                for text in self._waiting:  # the list may grow in the loop
                     await self._send_frame(stream_id, text)
                 self._stream_id, self._opening_id = stream_id, opening.id
                 self._waiting.clear()

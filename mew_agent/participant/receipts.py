@@ -192,7 +192,7 @@ class ReceiptSource:
             await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follower), **about)
         except (GatewayError, NotPermitted) as error:
             self._messenger.session.log_failure(error, f"receipt for '{participant}' not sent")
-            if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
+            if not isinstance(error, NotPermitted | NotAccepted):  # these errors would repeat
                 self.is_behind = True
                 return
         await self.keep_told(key, participant, now)

@@ -52,7 +52,7 @@ async def _stored_at(
     tests = [compile_text(one, in_kind=True) for one in patterns]
     headers = {"Accept": "application/json", "Authorization": f"Bearer {who.token}"}
     has_statuses = any(test(kinds.PARTICIPANT_STATUS, Steps()) for test in tests)
-    pages = MessagePages(who.space, who.participant, newest_first=not has_statuses)  # which leaves out statuses
+    pages = MessagePages(who.space, who.participant, newest_first=not has_statuses)  # this order has no statuses
     async with httpx2.AsyncClient(**connection_options(gateway, who.ca_file), headers=headers) as client:
         while pages.path and most_messages > 0 and most_pages > 0 and (has_statuses or len(newest) < last):
             most_pages -= 1

@@ -64,7 +64,7 @@ class Unfinished:
         sender, answered = envelope.sender, envelope.correlation_ids
         match envelope.kind:
             case kinds.CHAT if not answered and envelope.names(self.me):
-                # A guess: some agents do not say which chat they answer.
+                # A guess: some agents do not name the chat that they answer.
                 answered = tuple(self.chats)
             case kinds.CHAT_CANCEL:
                 for one in answered if sender == self.me else ():

@@ -30,7 +30,7 @@ _WEIGHTS: Final = (0.90, 0.30, 0.62, 0.73, 0.28, 1.08, 0.78, 0.96, 0.96 * 0.8, 1
 punctuation, mark after its first, run of white space, Chinese, Japanese or Korean character, letter of a random-case
 word, other non-ASCII character, control character or 32 more blanks."""
 
-STEPS = 100  # the running figure of a reply is shown each time it crosses another hundredth of the window
+STEPS = 100  # the displayed figure of a reply changes with each hundredth of the window
 _OPEN_CHARS, _MAX_OPEN_CHARS = 400, 600
 
 _K_MIN, _K_MAX = 0.33, 3.0
@@ -100,7 +100,7 @@ def features(text: str) -> Units:
     """Count the features of a text. Unit: tokens of a typical 200k vocabulary, before factor k."""
     if len(text) <= PIECE_CHARS:
         return Units.from_counts(_counts(text))
-    # In pieces, so that a worker thread lets other threads run in between.
+    # In pieces, so that other threads can run in between.
     return Units.from_counts(map(sum, zip(*map(_counts, pieces_of(text)), strict=True)))
 
 
@@ -144,14 +144,14 @@ class Calibration(NamedTuple):
 
     observed: float = 0.0  # decayed sum of tokens
     counted: float = 0.0  # decayed sum of feature units; their ratio is k
-    weights: tuple[float, ...] | None = None  # in place of the typical ones, by recursive least squares
-    doubt: tuple[float, ...] | None = None  # their covariance, row by row from the diagonal on
+    weights: tuple[float, ...] | None = None  # weights learnt by recursive least squares; None: the typical ones
+    doubt: tuple[float, ...] | None = None  # covariance of the weights, row by row from the diagonal on
     learnt_overhead: float = MESSAGE_OVERHEAD_TOKENS  # the template's tokens per message
     wrapped: float = 0.0  # decayed number of messages that taught it
     count_miss: float = 0.0  # decayed errors, in tokens, of a tokenizer's counts
-    feature_miss: float = 0.0  # and of the features on the same intervals
+    feature_miss: float = 0.0  # decayed errors of the features on the same intervals
     counts_fit: bool = True  # whether to trust a tokenizer's counts: a wrong one soon has larger errors than features
-    overhead_tokens: float = MESSAGE_OVERHEAD_TOKENS  # per message: the learnt one if counts are trusted
+    overhead_tokens: float = MESSAGE_OVERHEAD_TOKENS  # per message: the learnt overhead if counts are trusted
 
     @property
     def k(self) -> float:
@@ -164,7 +164,7 @@ class Calibration(NamedTuple):
         """Learn from text with a reported size. `noise` is the figure's noise relative to an interval."""
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
-        # A figure that no tokenizer produces shows that a server left something out, or added something.
+        # A figure that no tokenizer produces shows that a server omitted or added something.
         tokens = _within(tokens, feature_units)
         weights, doubt = self.weights, self.doubt
         if isinstance(feature_units, Units):

@@ -13,7 +13,7 @@ from mew_agent.tokens.tokenizers import TextCounter
 
 logger = logging.getLogger("mew_agent.tokens.sizes")
 
-INLINE_CHARS = 10_000  # shorter texts take a few milliseconds, for which a thread is not worth it
+INLINE_CHARS = 10_000  # shorter texts take a few milliseconds, so a thread is not worth it
 
 
 SizeBasis = Literal["tokenizer", "projected", "heuristic"]

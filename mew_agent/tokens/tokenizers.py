@@ -20,7 +20,7 @@ logger = logging.getLogger("mew_agent.tokens.tokenizers")
 
 TABLE: Final = "mew_agent.tokenizers"
 OPTION: Final = "tokenizer_file"
-AUTO, OFF = "auto", "off"  # values of the setting `tokenizer` besides the names of the table
+AUTO, OFF = "auto", "off"  # values of the setting `tokenizer`, in addition to the names of the table
 
 _FALLBACK: Final = "projecting texts from features instead"
 
@@ -52,14 +52,14 @@ class TokenizerSettings:
 class Tokenizer:
     """The tokenizer of one family of models."""
 
-    package: str  # the library it needs
-    extra: str  # of mew-agent, which installs that library
+    package: str  # the required library
+    extra: str  # extra of mew-agent that installs the library
     reads: str  # the vocabulary file, in words
     load: Callable[[Path | None, str], TextCounter]
     """Returns the counter for a vocabulary file and a model name. Raises what the library raises."""
-    marks: tuple[str, ...] = ()  # parts of the names of models that it is for
-    has_vocabulary: bool = False  # whether the library comes with one, so that no file is needed
-    precedence: int = 0  # the largest one wins if a name has marks of several families
+    marks: tuple[str, ...] = ()  # parts of the names of its models
+    has_vocabulary: bool = False  # whether the library includes one, so that no file is needed
+    precedence: int = 0  # the family with the highest one counts if a name has marks of several
 
 
 @cache
@@ -93,7 +93,7 @@ def chosen_counter(wanted: str, settings: TokenizerSettings) -> TextCounter | No
     except ConfigError as error:
         if wanted != AUTO:
             raise
-        # A user who configured a file expects it to be used; others need not know about tokenizers.
+        # A user who configured a file expects its use; others need not know about tokenizers.
         level = logging.INFO if settings.file is None else logging.WARNING
         logger.log(level, "no tokenizer for '%s' (%s): %s", settings.model, error, _FALLBACK)
         return None

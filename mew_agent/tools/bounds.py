@@ -10,7 +10,7 @@ Project = Callable[[str], int]  # returns the projected tokens of a text
 _STEP_PART: Final = 32
 """A text that does not fit loses at least 1/32, so that finding its size takes time linear in its length."""
 
-MIN_RESULT_TOKENS: Final = 64  # limit of a result without any room: a shorter text would be useless
+MIN_RESULT_TOKENS: Final = 64  # limit of a result without any room; a shorter text would be useless
 
 SHARE_WHEN_FULL: Final = 4
 """In a nearly full window results may take a quarter of it; a compaction then makes room for them."""

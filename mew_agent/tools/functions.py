@@ -109,7 +109,7 @@ class Tool(NamedTuple):
         tool_name = name or str(getattr(plain, "__name__", type(plain).__name__))
         if tool_name == "<lambda>":
             raise TypeError("tool '<lambda>': a lambda needs a name, as in tool(name=...)")
-        # `eval_str` resolves the text that `from __future__ import annotations` leaves in place of types.
+        # `eval_str` resolves the text in place of types after `from __future__ import annotations`.
         signature = inspect.signature(function, eval_str=True)
         fields = [_field_of(parameter, tool_name) for parameter in signature.parameters.values()]
         try:
@@ -209,7 +209,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
 
     try:
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        # Cancelling does not wait for a plain function, whose later result is not needed.
+        # A cancellation does not wait for a plain function; its later result is not needed.
         result = run() if is_async else await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         if inspect.isasyncgen(result):
             return [one async for one in result]

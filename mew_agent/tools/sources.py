@@ -36,14 +36,14 @@ class Target(NamedTuple):
 def plain_name(target: Target) -> str | None:
     """Return `peer__tool` if the first `__` divides it unambiguously, else None."""
     name = f"{target.peer}{SEPARATOR}{target.tool}"
-    # A peer whose name ends with an underscore would move the separator.
+    # The name of a peer that ends with an underscore would move the separator.
     readable = target.tool and SEPARATOR not in target.peer and not target.peer.endswith("_")
     return name if readable and len(name) <= MAX_NAME_LENGTH and _PLAIN.fullmatch(name) else None
 
 
 def digest_name(target: Target) -> str:
     """Return a name for any target: the valid characters of peer and tool, and a digest of both."""
-    # The digest keeps targets apart whose accepted characters are alike. Without a separator it equals no plain name.
+    # The digest distinguishes targets with the same accepted characters. Without a separator it equals no plain name.
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
     kept = _FOREIGN.sub("_", f"t_{target.peer}_{target.tool}")[: MAX_NAME_LENGTH - len(digest) - 1].rstrip("_")
@@ -178,7 +178,7 @@ class AgentTools:
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Carry out one call. Never raises: an unknown name returns a result with `is_error`."""
         offered = self.specs()
-        # A call of a tool that is no longer offered goes to the source that offered it, which can say why.
+        # Send a call of a tool that is no longer offered to its former source, which can give the reason.
         source = self._owners.get(call.name)
         if source is None:
             return ToolResult.from_error(UnknownTool(call.name, tuple(spec.name for spec in offered)))

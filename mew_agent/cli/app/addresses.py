@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import option
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
 
-if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
+if TYPE_CHECKING:  # imports the gateway's code, and most commands here start no gateway
     from mew_listener.listen_address import ListenAddress
     from mew_listener.request_guard import Allowed
     from mew_spaces.gateway.certificate import TlsFiles
@@ -66,7 +66,7 @@ def choose_address(host: str, port: int) -> "ListenAddress":
     from mew_listener.listen_address import ListenAddress
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Listen and stop again, to report a taken port at once.
+    # Listen and stop again, to report a port in use at once.
     with listening_failures("--host, --port", f"{host}:{port}"), socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -84,7 +84,7 @@ _CORE: Final[Sections] = {
         "space up": OtherName("up"),
         "space down": OtherName("down"),
         "space status": OtherName("status"),
-        # What users of docker, gh and others type.
+        # Names from docker, gh and other tools.
         "add": OtherName("agent add"),
         "agent list": OtherName("status"),
         "agent ls": OtherName("status"),

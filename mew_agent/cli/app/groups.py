@@ -43,7 +43,7 @@ class CommandEntry:
     def load(self, name: str) -> Any:
         """Import the implementation and make a click command of it."""
         module, _, function = self.implementation.partition(":")
-        # An app with a single function is that command, not a group.
+        # An app with a single function is a command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
         called = typer_command(getattr(import_module(module), function), has_json=self.has_outcome)
@@ -143,7 +143,7 @@ def make_group(
         add_completion=add_completion,
         invoke_without_command=True,
         rich_markup_mode=None,
-        suggest_commands=False,  # typer would look at loaded commands only; see `resolve_command`
+        suggest_commands=False,  # typer would only search loaded commands; see `resolve_command`
         context_settings={"help_option_names": ["-h", "--help"]},
         **settings,
     )

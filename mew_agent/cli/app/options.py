@@ -143,7 +143,7 @@ BackplaneOption = Annotated[
     ),
 ]
 
-# Loopback: other machines reach a space only if its owner allows it.
+# Loopback: other machines reach a space only with its owner's permission.
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 
@@ -184,9 +184,9 @@ def typer_command(command: Callable[..., CommandResult], *, has_json: bool = Tru
         OUTPUT.is_quiet, OUTPUT.is_json = is_quiet, is_json
         return _call_with(command, given)
 
-    # Keyword-only, because options with a default may come before arguments that have none.
+    # Keyword-only, because options with a default may come before arguments without one.
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in _options_of(command)]
-    parameters.sort(key=lambda one: one.name in ConnectionOptions.__slots__)  # rarely needed, so help shows them last
+    parameters.sort(key=lambda one: one.name in ConnectionOptions.__slots__)  # rarely needed, so help lists them last
     added = {"is_quiet": "--quiet, -q", **({"is_json": "--json"} if has_json else {})}
     for name, usage in added.items():
         switch = Annotated[bool, _common(usage)]

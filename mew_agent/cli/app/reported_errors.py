@@ -48,7 +48,7 @@ def report_error(error: BaseException) -> int:
         return ExitCode.PIPE_CLOSED
     usage = getattr(error, "format_message", None)
     if usage is not None:
-        # A usage error of the command-line library, whose class is private to it.
+        # A usage error of the command-line library, which keeps its class private.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mew"
         if isinstance(error.__cause__, ValidationError):
@@ -97,7 +97,7 @@ def _message(error: BaseException) -> str:
             refusal = str(error)
             if error.detail.startswith("the gateway needs"):
                 refusal = error.detail
-            elif error.detail.startswith("the gateway refused"):  # which adds nothing to our text
+            elif error.detail.startswith("the gateway refused"):  # it adds nothing to our text
                 refusal = str(Unauthorized(error.participant))
             command = f"`mew token {error.participant}`"
             return f"{refusal}. In the folder of the space, {command} prints its token"

@@ -25,7 +25,7 @@ def raise_on_interrupt() -> None:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     if os.isatty(2):
-        os.write(2, b"\n")  # the next prompt starts on its own line, not behind ^C
+        os.write(2, b"\n")  # the next prompt starts on its own line, not after ^C
     os._exit(ExitCode.INTERRUPTED)
 
 
@@ -42,7 +42,7 @@ def interrupt_on_termination() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         for number in replaced:
             signal.signal(number, signal.SIG_IGN)
-        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):  # as in a shell's background
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):  # as for background jobs of a shell
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 

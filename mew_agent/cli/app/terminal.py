@@ -64,7 +64,7 @@ def read_text(file: Path | None, where: str) -> str:
     is_stream = file is None or str(file) == "-"
     name = "standard input" if is_stream else str(file)
     try:
-        # The bytes: some locales let the text stream accept any.
+        # Check the bytes: with some locales the text stream accepts anything.
         data = sys.stdin.buffer.read() if is_stream or file is None else file.read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -293,7 +293,7 @@ def log_handler(stream: "SupportsWrite[str]", level: str) -> logging.Handler:
     if level != "debug":
         handler.addFilter(_is_not_chatty)
     handler.addFilter(_is_no_disconnect)
-    handler.addFilter(LogBudget(least_level=logging.INFO))  # whatever floods a program, its log stays small
+    handler.addFilter(LogBudget(least_level=logging.INFO))  # keeps the log small during a flood of messages
     return handler
 
 

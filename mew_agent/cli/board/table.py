@@ -214,7 +214,8 @@ def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool =
     tokens = status.tokens if last is None else last
     assert tokens is not None
     assert status.max_tokens is not None
-    # Solid for a reported figure, hatched for an estimate, as on the dashboard; a line for one from before a restart.
+    # Solid for a reported figure, hatched for an estimate, as on the dashboard; a line for a figure from before a
+    # restart.
     solid, hatched, past, empty, mark = ("█", "▒", "┄", "░", "┃") if style.unicode else ("#", "+", "-", ".", "|")
     full = min(size, size * tokens // status.max_tokens)
     filled = {"solid": solid, "past": past}.get(words.pattern(status), hatched)

@@ -80,7 +80,7 @@ def run(
     stored = running.values.get("token") if running is not None else None
     is_stored = settings.token == stored and stored not in (token, os.environ.get("MEW_TOKEN"))
     if is_stored and running is not None and not is_same_gateway(settings.gateway, running.values["gateway"]):
-        # Never send the token of this folder's space to another gateway, unless it was given for that.
+        # Never send the token of this folder's space to another gateway, unless the user gave it for that gateway.
         raise ConfigError("--token or MEW_TOKEN", f"'token' is missing for {settings.gateway}")
     check_settings(settings, notices)
     terminal.configure_logging(settings.log_level)

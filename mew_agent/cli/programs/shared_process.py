@@ -46,7 +46,7 @@ def serve_agents() -> None:
     If standard input ends, `mew up` was killed: the process then waits for its agents to end.
     """
     notes = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else prints is no note
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # other prints must not mix with the notes
     descriptors.raise_limit()
     with _output_by_agent():
         enable_by_environment()

@@ -78,7 +78,7 @@ def chat(
         announce_approvals(sent)
         body, receipt = _answer(sent)
         _print_answer(request, body, receipt)
-        # An agent of another implementation reports why it failed before it sends the answer about it.
+        # An agent of another implementation reports the cause of its failure before its answer.
         has_failed = body.get("failure") is not None or words.failure(sent.status_since) is not None
         return ExitCode.FAILED if has_failed else ExitCode.DONE
 
@@ -271,7 +271,7 @@ def _print_compaction(
     cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
     now = ""
     sent.deadline = min(sent.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
-    with suppress(PeerTimeout, NotConnected):  # the status after a compaction may be late or never come
+    with suppress(PeerTimeout, NotConnected):  # the status after a compaction may be late or missing
         status = status or sent.next_status()
         now, outcome["status"] = f"; now {_figures(status)}", _json_of(status)
     request.print(f"{words.compaction(done)}{cost}{now}", outcome)

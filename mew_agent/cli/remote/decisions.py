@@ -132,7 +132,7 @@ def approve(
     changes = _changes(one, target_tokens, pins or [])
     if not OUTPUT.is_json and not _is_confirmed(one, proposal):
         return ExitCode.SKIPPED
-    # Only what we change: the agent compacts as it proposed otherwise.
+    # Only our changes: the agent keeps the rest of its plan.
     body = approval_of(one, {"name": COMPACT_CONTEXT, "arguments": changes} if changes else None)
     request = new_envelope(api, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
     with api.events() as events:
@@ -237,7 +237,8 @@ def announce_approvals(request: SentRequest) -> None:
                 who = f"{words.approval(wait)}; {_may_approve(wait.who_may_answer)}: see `mew proposals`"
                 terminal.warn(f"'{request.participant}' waits for {who}")
                 continue
-            # Of the gateway, not of the status: it is what an approval runs. It also knows those who are not connected.
+            # From the gateway, not the status: an approval runs the gateway's copy. It also knows disconnected
+            # participants.
             what = words.approval(wait) if is_compaction(one) else f"approval of {proposed(one, MAX_SHOWN_CHARS)}"
             name = _typed_id(one)
             commands = f"`{mew_command('approve', name)}` or `{mew_command('reject', name)}`"

@@ -141,7 +141,7 @@ class _OpenEvents:
         with suppress(OSError):
             wire.shutdown(socket.SHUT_RDWR)
         while self._thread.is_alive():
-            with suppress(queue.Empty):  # it may wait for room
+            with suppress(queue.Empty):  # the thread may wait for room
                 self._arrived.get(timeout=_RETRY_SECONDS)
         self._response.close()
         self._client.close()

@@ -142,7 +142,7 @@ def configuration_at(run_path: Path | None) -> SpaceConfig | None:
         return None
     run = read_run_file(run_path)
     try:
-        # Without `mew up` the space.yaml is in the folder itself.
+        # Without `mew up`, space.yaml is in the folder itself.
         file = run.config if run is not None else space_config_path(None, run_path.parent.parent)
         return load_space(file) if file else None
     except ConfigError:

@@ -107,7 +107,7 @@ def _message_line(message: Message, now: datetime) -> str:
     at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
     who, payload = _who(message), message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:
-        # Indented: no line of a text may look like an envelope of another sender.
+        # Indented, so that no line of a text looks like another sender's envelope.
         text = str(payload.get("text"))
         if (rest := len(text) - _MAX_CHARS) > 0:
             text = f"{text[:_MAX_CHARS]}\n... {rest:,} more characters; --markdown prints all"

@@ -148,7 +148,7 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
 
 
 def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
-    # Everything is checked before anything is changed.
+    # Check everything before the first change.
     problem = new_id_problem(newcomer.name)
     if problem:
         raise ConfigError("NAME", problem)
@@ -204,7 +204,7 @@ class RunningSpace:
         is_known = name in self.config.participants
         payload = invitation(name, patterns)
         payload["several_sockets"] = not is_known or self.config.is_person(name)
-        # After a restart space.yaml decides about its participants, so that removing one there is enough.
+        # After a restart space.yaml alone lists its participants, so removing one there is enough.
         payload["until_restart"] = is_known
         self.access().send({"kind": kinds.SPACE_INVITE, "payload": payload})
 

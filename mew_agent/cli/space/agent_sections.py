@@ -51,7 +51,7 @@ def read_section(
         written["models"] = facts
     where = place_of(path, name, "agent")
     places = {key: place_of(path, name, "agent", at=key) for key in section.model_fields_set}
-    # Placeholders: the real gateway and token are chosen later, and nothing checked here depends on them.
+    # Placeholders: the real gateway and token are chosen later, and no check here depends on them.
     identity = Source("mew up", {"gateway": "ws://127.0.0.1", "space": "-", "id": name, "token": "-"})
     config, notices = build_agent_config(
         [environment_source(environ), Source(where, written, places, space_folder(path)), identity], environ=environ
@@ -150,7 +150,7 @@ def _connection_problem(url: str) -> str | None:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme in getproxies() and not is_loopback(host) and not proxy_bypass(host):
-        return None  # only the proxy can tell
+        return None  # only the proxy knows
     try:
         socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PROBE_SECONDS).close()
     except (OSError, ValueError) as error:

@@ -109,7 +109,7 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     values = choose_values(variables, given, specials, os.environ, _ask if asks else None)
     where = template.folder / SPACE_FILE
     text = render(template.text(), values, variables, where=str(where))
-    space = parse_space(text, path=where)  # before anything is written, so that an error leaves no files behind
+    space = parse_space(text, path=where)  # before the first file is written, so that an error leaves no files
     state = folder / ".mew"
     make_private_folder(state)
     for part in _FOLDERS:

@@ -177,7 +177,7 @@ class LaunchPlan:
         """Return the plan as JSON for another process of this user. Contains tokens; the environment is inherited."""
         launch = replace(self.launch, mew=(), environ={})
         values: dict[str, Any] = _plan_adapter().dump_python(replace(self, launch=launch), mode="json")
-        # Only what was written: whether a key was given matters to the settings of agents and capabilities.
+        # Only written keys: the settings of agents and capabilities depend on whether a key was given.
         values["launch"]["config"] = self.launch.config.model_dump(mode="json", exclude_unset=True)
         return json.dumps(values).encode()
 
@@ -189,7 +189,7 @@ class LaunchPlan:
         return replace(plan, launch=replace(plan.launch, mew=OWN_COMMAND, environ=_program_environment(environ)))
 
 
-@cache  # not made at import: it takes 40 ms, and most commands that check a plan start nothing in the background
+@cache  # not at import: it takes 40 ms, and most commands that check a plan start nothing in the background
 def _plan_adapter() -> TypeAdapter[LaunchPlan]:
     return TypeAdapter(LaunchPlan)
 

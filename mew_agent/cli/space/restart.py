@@ -46,7 +46,7 @@ def restart(
     path, run = found
     if participant is not None:
         return _restart_participant(participant, path, run)
-    load_space(run.config)  # a mistake in it must not stop the space
+    load_space(run.config)  # a mistake in the file must not stop the space
     options = StartOptions(
         port=urlsplit(run.ws).port, config=Path(run.config), host=run.host, log_level=read_log_level(run.log_level)
     )
@@ -127,7 +127,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
                 if entry.connected and (known is None or entry.status_id != known):
                     return None
             time.sleep(_POLL_SECONDS)
-    if entry is not None and entry.connected:  # it sends no status any more
+    if entry is not None and entry.connected:  # it sends no further status
         return None
     raise TimeoutError(f"has not joined within {JOIN_SECONDS:g} seconds")
 

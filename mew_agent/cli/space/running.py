@@ -123,7 +123,7 @@ def down(
     Stops everything that `mew up` started. With --drain, stops one gateway on this machine while others keep serving
     its space.
     """
-    del force  # what does not stop in time is killed in any case
+    del force  # programs that do not stop in time are killed in any case
     if drain:
         _drain(port, space_dir)
         return

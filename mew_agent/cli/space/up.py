@@ -77,7 +77,7 @@ def up(
         raise ConfigError("--json", "requires --detach")
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
-    del plain  # the terminal of `--interactive` always is
+    del plain  # the terminal of `--interactive` is always plain
     plan = make_launch_plan(start)
     for notice in plan.notices:
         terminal.warn(notice)
@@ -98,7 +98,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     supervisor = Supervisor(plan.run_path, run, plan.logs, is_refused=_is_refused, log_links=plan.log_links)
     if is_background:
         nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)  # the plan was read from standard input; nothing else may wait for it
+        os.dup2(nothing, 0)  # the plan was read from standard input; nothing else may read it
         os.close(nothing)
     else:
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
@@ -107,9 +107,9 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
         try:
             claim_run_file(plan.run_path, run)
             code = run_until_signal(_supervise, supervisor, plan) or ExitCode.DONE
-        except KeyboardInterrupt:  # before it received signals itself, or after everything has ended
+        except KeyboardInterrupt:  # before it handled signals itself, or after all programs have ended
             claimed = read_run_file(plan.run_path)
-            if claimed is not None and claimed.run_id == run.run_id:  # else it is another start's
+            if claimed is not None and claimed.run_id == run.run_id:  # otherwise another start owns the file
                 remove_run_file(plan.run_path)
             raise
     if not is_background:
@@ -119,7 +119,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
 
 def _is_refused(program: Program) -> bool:
     """Return True if the gateway refuses the token of a program, for example of a removed participant."""
-    from mew_agent.cli.remote.http_api import GatewayApi  # a space in the background rarely needs it
+    from mew_agent.cli.remote.http_api import GatewayApi  # rarely needed by a space in the background
 
     environment = program.environment
     api = GatewayApi(
@@ -169,7 +169,7 @@ def start_detached(plan: LaunchPlan) -> int:
         terminal.print_json(_summary(plan, joined, faults))
     else:
         _print_summary(plan, joined, faults)
-    child.returncode = 0  # it outlives this process, so there is nothing to wait for
+    child.returncode = 0  # it outlives this process, so do not wait for it
     return ExitCode.FAILED if faults else ExitCode.DONE
 
 
@@ -335,7 +335,7 @@ def _addresses(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     """Return the addresses of the dashboard, and how to select a person if there are several."""
     people, pages = plan.people, plan.dashboards()
     if not is_background and not sys.stdout.isatty():
-        # A service manager or container engine keeps this output, and the address of a person holds a token.
+        # A service manager or container engine stores this output, and a person's address contains a token.
         pages = [(name, url.partition("#")[0]) for name, url in pages[:1]]
     lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
     if len(people) > 1:

@@ -36,7 +36,7 @@ class CompactAction:
     target_tokens: int
     method: CompactionMethod = "staged"
     moment: Moment = "at_once"
-    reason: str | None = None  # what the trigger alone does not say
+    reason: str | None = None  # a detail of the trigger
 
 
 @dataclass(frozen=True, slots=True)

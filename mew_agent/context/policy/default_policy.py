@@ -20,7 +20,7 @@ MEW = Policy(
             phase="after_call",
             trigger="threshold",
             target="1/2",
-            # Hidden reasoning is not sent again, so a total that only it raised needs no compaction.
+            # Hidden reasoning is not sent again, so a total above the threshold only because of it needs no compaction.
             when=(_AT_NINE_TENTHS, mark("resent", "ge", "9/10")),
         ),
         _at_task_end(
@@ -44,7 +44,7 @@ most once in 60 seconds; and before a request that would not fit."""
 _EARLY = _at_task_end(
     phase="task_end",
     trigger="next_task",
-    # As much smaller as a compaction at 9/10 to 1/2: a smaller cut would soon be followed by another.
+    # The same proportion as from 9/10 to 1/2: after a smaller cut, another would soon follow.
     target="5/9",
     target_of="used",
     when=(

@@ -152,7 +152,7 @@ class CompactRule(Intervention):
     def intervene(self, deciding: "Deciding") -> None:
         policy, state, now = deciding.policy, deciding.state, deciding.snapshot.at_seconds
         if self._holds_when_empty(deciding):
-            # No compaction could help, and the policy would demand one before every request.
+            # No compaction could help, and the policy would request one before every request.
             limit = deciding.snapshot.limit_tokens
             deciding.fail(f"a window of {limit} tokens has no room beyond the output reserve of {policy.name}")
         elif not self.restart:
@@ -214,7 +214,7 @@ class StopRule(Intervention):
         deciding.actions.append(acts.StopAction(self.action, self.reason))
 
 
-# As `answer_reserve_tokens` of the protocol, by which every reader knows what fits.
+# The same as `answer_reserve_tokens` of the protocol, from which every reader computes the free tokens.
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
 
 
@@ -255,10 +255,10 @@ class Policy(PolicyPart):
     measure: Measure = "total"
     bases: tuple[Basis, ...] = ("reported", "projected")  # bases of the measured figure that it trusts
     on_missing: Literal["unknown", "keep_last", "error"] = "unknown"  # after a call without usage
-    phases: tuple[Phase, ...] = ("after_call",)  # whose figure moves the level
+    phases: tuple[Phase, ...] = ("after_call",)  # phases that may change the level
     limit_missing: Literal["assume", "unknown", "error"] = "assume"  # if the window is unknown
     limit_keys: tuple[str, ...] = ()  # settings that contain the window's size
-    scope: str | None = None  # the only provider that it is for
+    scope: str | None = None  # the only provider that it supports
     healthy: str = "healthy"
     levels: tuple[Level, ...] = ()
     rules: tuple[SerializeAsAny[Rule], ...] = ()
@@ -267,9 +267,9 @@ class Policy(PolicyPart):
     max_stalls: int = Field(default=2, ge=1)
     max_restarts_per_request: int = Field(default=3, ge=0)
     summariser: str | None = None  # model that writes summaries; `same` is the agent's own
-    fallback: Literal["drop_oldest"] | None = None  # what to do if a summary is not available
-    requested_method: CompactionMethod = "staged"  # how a compaction that a participant requests makes room
-    redline: Fraction | None = None  # a threshold that is only shown
+    fallback: Literal["drop_oldest"] | None = None  # fallback without a summary
+    requested_method: CompactionMethod = "staged"  # method of a compaction that a participant requests
+    redline: Fraction | None = None  # a threshold for displays only
     large_results: LargeResults | None = None
 
     def suggestions(
@@ -426,8 +426,8 @@ class Deciding:
     snapshot: ContextSnapshot
     phase: Phase
     flags: GenerationFlags
-    level: str  # of the snapshot, which may be `unknown`
-    level_before: str | None  # the last known one
+    level: str  # level of the snapshot, which may be `unknown`
+    level_before: str | None  # the last known level
     actions: list[Action] = field(default_factory=list)
     has_intervened: bool = False
 

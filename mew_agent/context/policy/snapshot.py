@@ -20,10 +20,10 @@ class ContextSnapshot(NamedTuple):
     next_prompt_tokens: int | None = None
     at_seconds: float | None = 0.0  # without a time, a cooldown counts as over
     call_id: str | None = None  # the generation measured last, so that each counts once
-    tool_result_tokens: int | None = None  # what a tool result would add
+    tool_result_tokens: int | None = None  # size of a new tool result
     suggestions: tuple[Suggestion, ...] = ()
-    usual_task_tokens: int | None = None  # what a task of the usual size adds
-    grown_tokens: int | None = None  # since the last compaction
+    usual_task_tokens: int | None = None  # size of a usual task
+    grown_tokens: int | None = None  # growth since the last compaction
 
     @property
     def lacks_usage(self) -> bool:
@@ -66,7 +66,7 @@ class ContextSnapshot(NamedTuple):
 class GenerationFlags:
     """Facts about the next generation."""
 
-    user_prompt: bool = False  # it carries a person's message
+    user_prompt: bool = False  # it contains a person's message
     queue_busy: bool = False  # another prompt waits for it; only logs of `mew context simulate` contain this
     user_chain: bool = False  # it continues an answer to a person's message after tool calls
 
@@ -83,17 +83,17 @@ class PolicyState:
     compacted_at_seconds: float | None = None  # for the cooldown of compactions; failed ones count too
     compacted_to_tokens: int | None = None  # the next prompt after the last compaction; failed ones count too
     stalls: int = 0  # compactions in a row that did not help
-    level: str | None = None  # the last known one
-    announced_entries: tuple[str, ...] = ()  # entries of levels that were announced since the last clear
+    level: str | None = None  # the last known level
+    announced_entries: tuple[str, ...] = ()  # levels announced since the last clear
     suggested: tuple[str, ...] = ()
-    reminders: tuple[str, ...] = ()  # owners whose reminder is shown
-    generation: str | None = None  # the call that prompts were last decided for
+    reminders: tuple[str, ...] = ()  # owners with a displayed reminder
+    generation: str | None = None  # the call of the last decision about prompts
     prompted: bool = False  # the next generation has its prompt
-    prompting: str | None = None  # the level that prompts belong to
-    due: bool = False  # a prompt is waiting
+    prompting: str | None = None  # the level of the prompts
+    due: bool = False  # whether a prompt waits
     counted: int = 0  # generations since the last prompt
     remaining: int | None = None  # the rest of a countdown
-    restarts: int = 0  # of the reply within this request
+    restarts: int = 0  # restarts of the reply within this request
     restarting: bool = False  # the next start is due
 
 

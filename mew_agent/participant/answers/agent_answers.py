@@ -286,7 +286,7 @@ class AnswerRouter:
                 exchange.agent_left()
         for peer in changes.joined:
             for exchange in self._open_with(peer.id):
-                exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
+                exchange.extend_deadline()  # a returning agent continues with the questions in its inbox
 
     def _receive_refusal(self, envelope: Envelope) -> None:
         why = envelope.body.get("message") or envelope.body.get("error")
@@ -578,4 +578,4 @@ class AnswerStream:
         last: AnswerEvent | None = None
         async for event in self:
             last = event
-        return cast("Answered", last)  # every other end raises
+        return cast("Answered", last)  # all other ends raise

@@ -187,7 +187,7 @@ class AnswerBuilder:
         return self._show(held)
 
     def _end_call(self) -> None:
-        # What was shown of this call cannot be taken back; what follows becomes a new paragraph.
+        # Text of this call that was shown stays; the rest becomes a new paragraph.
         self._misses_text = False
         self._is_cut = self._is_cut or not all(map(str.isspace, self._shown))
         self._shown, self._held = [], ""

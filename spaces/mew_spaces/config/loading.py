@@ -196,7 +196,7 @@ class _Document:
         begin, end = pair[0].start_mark.line, pair[1].end_mark.line + (pair[1].end_mark.column > 0)
         lines = self._text.splitlines()
         while end > begin + 1 and not lines[end - 1].startswith(" " * (pair[0].start_mark.column + 1)):
-            end -= 1  # comments and empty lines before the next entry belong to that
+            end -= 1  # comments and empty lines before the next entry belong to that entry
         return begin, end
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:

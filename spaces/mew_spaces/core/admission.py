@@ -78,7 +78,7 @@ def malformed(draft: Draft, sender: str, may_open: bool = False) -> ErrorPayload
     if required is None:
         if kind not in _GATEWAY_KINDS and not kind.startswith("system/"):
             return None
-        # A heartbeat is a participant's; a join comes before there is a sender to check.
+        # Participants send heartbeats; a join comes before the sender is known.
         is_allowed = kind == kinds.SYSTEM_HEARTBEAT or (may_open and kind == kinds.STREAM_OPEN)
         return None if is_allowed else _reserved(kind)
     value = (draft.payload or {}).get(required)
@@ -109,7 +109,7 @@ def _invalid(error: str, message: str) -> ErrorPayload:
 
 def _reserved(kind: str) -> ErrorPayload:
     """Refuse a kind that only the gateway sends."""
-    # The TypeScript gateway reserves one kind only, with this error; its clients look for these words.
+    # The TypeScript gateway reserves one kind only; its clients look for this error's words.
     error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
     hint = f"; {COMPAT_HINT}" if kind == kinds.STREAM_OPEN else ""
     return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway{hint}", attempted_kind=kind)

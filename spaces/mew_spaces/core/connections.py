@@ -109,7 +109,7 @@ class ConnectionRules:
             is_new = True
         member.sockets.append(connection)
         self.absent_since.pop(participant, None)
-        # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
+        # Admit it first: the welcome describes the space, and all later changes must arrive after it.
         effects += [Admit(connection), Greet(participant, (connection,))]
         if is_new:
             self._board.joined(participant, now=now, is_asked=not permissions.several_connections)
@@ -118,7 +118,7 @@ class ConnectionRules:
             message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
             effects.append(Broadcast(message, without=frozenset(member.sockets)))
         pause = self._membership.pause_of(participant, now=now)
-        if pause is not None:  # a restarted program does not know it
+        if pause is not None:  # a restarted program does not know that it is paused
             message = self._messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
             effects.append(Deliver(message, (connection,)))
         return tuple(effects)
@@ -167,8 +167,8 @@ class ConnectionRules:
         return None
 
     def _supersede(self, member: MemberConnections, participant: ParticipantId, *, now: datetime) -> list[Effect]:
-        # Informed but not closed: TypeScript clients reconnect whenever they are closed, and two programs with one id
-        # would replace each other for ever.
+        # Notify the old connection, but keep it open: TypeScript clients always reconnect after a close, and two
+        # programs with one id would replace each other forever.
         effects: list[Effect] = []
         payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined with a newer connection")
         for older in member.sockets:
@@ -191,7 +191,8 @@ class ConnectionRules:
             del self._members[participant]
             self.joined.pop(participant, None)
         self._board.left(participant)
-        # What is open of it stays for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
+        # Keep its streams and grants for OWNER_GRACE: most participants that leave only reconnect
+        # (docs/reference/wire.md, row 14).
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
@@ -261,7 +262,7 @@ class ConnectionRules:
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
         """End expired pauses, and the streams and grants of participants that did not return."""
         for stream in self._membership.state.streams.values():
-            if stream.owner not in self._members:  # opened over HTTP: its owner may still join
+            if stream.owner not in self._members:  # opened over HTTP: the owner may still join
                 self.absent_since.setdefault(stream.owner, now)
         for proposer in sorted(self.not_back_yet - self._members.keys()):
             self.absent_since.setdefault(ParticipantId(proposer), now)

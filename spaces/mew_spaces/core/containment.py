@@ -103,7 +103,7 @@ def _within(wanted: object, held: object, steps: Steps) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(held, Mapping) and _object_within(wanted, held, steps)
     if isinstance(wanted, list | tuple):
-        # A list matches each of its members, and also itself as a whole.
+        # A list matches each of its values, and the same list as a whole.
         return all(_within(one, held, steps) for one in wanted) and _matches(held, list(wanted), steps)
     if isinstance(wanted, str) and not is_literal(wanted):
         return isinstance(held, list | tuple) and any(_within(wanted, one, steps) for one in held)

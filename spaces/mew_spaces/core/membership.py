@@ -71,7 +71,7 @@ class Permissions:
         """Decide whether an envelope may be sent, by which pattern, and from which source."""
         matched = self.capabilities.match(draft, ignore_to=ignore_to)
         if matched is not None and matched["kind"] in _EVERYTHING and draft.kind == kinds.STREAM_OPEN:
-            matched = None  # a message of gateways, so a pattern has to name it
+            matched = None  # a message between gateways, so a pattern must name it
         decision = self._decisions.get(id(matched))
         if decision is None:
             source: Source | None = None

@@ -87,7 +87,7 @@ class MembershipRules:
             text = f"{envelope.kind}: too many capabilities to compare; send fewer at once"
             return refuse(errors.LIMIT_EXCEEDED, text)
         except PayloadError as problem:
-            # Clients of the TypeScript gateway know an incomplete invitation by this error.
+            # TypeScript clients expect this error for an incomplete invitation.
             error = errors.INVALID_REQUEST if envelope.kind == kinds.SPACE_INVITE else errors.INVALID_PAYLOAD
             return refuse(error, str(problem), code=errors.VALIDATION_ERROR)
 
@@ -215,7 +215,7 @@ class MembershipRules:
             *self._acknowledge(envelope, ack, reply_to, now),
             Broadcast(
                 self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
-                # As the TypeScript gateway does: the inviter has the acknowledgement instead.
+                # The inviter gets the acknowledgement instead, as with the TypeScript gateway.
                 without=frozenset(self._membership.connections_of((envelope.sender,))),
             ),
         )
@@ -249,7 +249,7 @@ class MembershipRules:
         note = AuditNote(envelope, participant, payload.reason)
         changes, effects, ended = self._connections.remove(participant, now=now)
         others, listed = self._end_others(envelope, ended, payload.reason, now)
-        # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
+        # Broadcast it before the disconnection, so that the removed participant also learns who removed it and why.
         return Receipt(
             (*state_changed(changes), note, *others, Broadcast(envelope), *effects),
             accepted=envelope,
@@ -268,7 +268,7 @@ class MembershipRules:
         try:
             control = read_control(envelope)
         except PayloadError:
-            return None  # its addressees cannot read it either, and refuse it themselves
+            return None  # addressees cannot read it either, and refuse it themselves
         named = self._others_named(envelope)
         match control:
             case Pause() if options.enforce_pause:

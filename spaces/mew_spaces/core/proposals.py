@@ -119,7 +119,7 @@ class Proposals:
         while (oldest := self._remembered.surplus(MAX_PROPOSALS, MAX_PROPOSALS_OF_ONE)) is not None:
             changes.append(Change("proposals", oldest))
             self._membership.apply(changes[-1])
-        # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
+        # Close it, but remember it: a late decision is still checked against the proposer and the addressee.
         while (oldest := self._undecided.surplus(MAX_UNDECIDED_BYTES, MAX_UNDECIDED)) is not None:
             changes.append(self._closed(oldest))
             self._membership.apply(changes[-1])
@@ -239,7 +239,7 @@ class Proposals:
 
     def follow(self, name: str) -> None:
         """Follow a change of the proposal with this id."""
-        # One that stays keeps its place, so that the order follows from the state alone.
+        # A kept proposal keeps its place, so that the order follows from the state alone.
         one = self._state.proposals.get(name)
         place = bisect_left(self._sorted_ids, name)
         if one is None:

@@ -35,7 +35,7 @@ class _Right:
 
     @property
     def node(self) -> tuple[str, str]:
-        if self._node is None:  # most rights are passed on to nobody, so nobody asks
+        if self._node is None:  # rarely needed: most rights are never passed on
             self._node = self.holder, _key(self.pattern)
         return self._node
 

@@ -242,7 +242,7 @@ class SpaceCore:
     def welcome(self, greet: Greet, *, now: datetime) -> Deliver:
         """Send a participant's connections a welcome with the state of the space."""
         participant = greet.participant
-        # Written without models: when all members of a large space return at once, each of them gets all others.
+        # Without models: when all members of a large space return at once, each of them receives all others.
         statuses = self.state.statuses
         entries = (
             self.board.entry_json(name, connected=name in self.members, now=now)
@@ -406,7 +406,7 @@ class SpaceCore:
             return known.digest == content_digest(draft)
         stored = self._stored(known.sequence)
         if stored is None:  # no longer kept: a repetition is more likely than a new envelope
-            return draft.kind != kinds.MCP_PROPOSAL  # it is compared with the first
+            return draft.kind != kinds.MCP_PROPOSAL  # a repeated proposal is compared with the first one
         return content_digest(decode_envelope(stored)) == content_digest(draft)
 
     def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope, now: datetime) -> Receipt:
@@ -426,7 +426,7 @@ class SpaceCore:
         """
         connection, sender, draft = event.connection, event.sender, event.draft
         assert draft is not None
-        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
+        # Before all other checks, so that refused envelopes count: this also slows a client in an error loop.
         if not self._rate.try_spend(sender):
             is_known = event.may_repeat and (sender, draft.id or "") in self._known
             if is_known and self._repetitions.try_spend(sender):
@@ -458,8 +458,8 @@ class SpaceCore:
 
     def _rule(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
         """Return the outcome of an envelope from a connection of its sender, or without one, from HTTP."""
-        # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
-        # costs here is mostly the number of functions it goes through.
+        # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. So the cost of an envelope
+        # depends mostly on the number of functions here.
         refused = None if connection is None else self._superseded(sender, connection)
         if refused is None and (self.state.pauses or self.state.shut_down):
             refused = self._silenced(draft, sender, now)
@@ -489,7 +489,7 @@ class SpaceCore:
         is_too_large = kind in _KEPT_KINDS and len(to_json(envelope.payload)) > limit
         receipt: Receipt | None
         if kind == kinds.PARTICIPANT_STATUS:
-            # Only the board cannot hold a large one: its size is within the limit of envelopes.
+            # A large status is accepted, but not kept for the board.
             receipt = None if is_too_large else self.board.receive(envelope, now=now)
         elif is_too_large:
             receipt = refuse(errors.LIMIT_EXCEEDED, f"{kind}: the payload is larger than {limit:,} bytes")

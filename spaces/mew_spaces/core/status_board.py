@@ -260,7 +260,7 @@ class StatusBoard:
             status = read_payload(envelope, Status)
             check_new_status(status, self.measured_at.get(sender))
         except PayloadError as error:
-            # Without figures it is not misleading: simple clients say only what they do.
+            # A status without figures is not misleading: simple clients report only their activity.
             has_figures = not _FIGURES.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
         self._parsed[sender] = (envelope.id, status)
@@ -276,11 +276,11 @@ class StatusBoard:
         reported = self._state.statuses.get(sender)
         if not is_kept or reported is None or reported.envelope_id != envelope.id:
             if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None and not is_whole_status(envelope):
-                self.requests.reported(sender, only_when_asked=False)  # it has no context to report
+                self.requests.reported(sender, only_when_asked=False)  # it has no context report
             return
         status, at = self._status_of(sender, reported), reported.received_at
         measured_at = check_new_status(status)
-        if measured_at is not None:  # a sender whose clock is ahead may set it right
+        if measured_at is not None:  # a sender may correct a clock that was ahead
             self.measured_at[sender] = max(_EARLIEST, min(measured_at, at))
         self.trends[sender] = _extended(self.trends.get(sender, ()), at.timestamp(), status.tokens)
         self._written.pop(sender, None)

@@ -63,7 +63,7 @@ class StreamRules:
             if stream.owner == participant:
                 changes.append(Change("streams", stream.id))
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
-                # Readers that know the stream only by its request or its opening find it by these ids.
+                # Readers that know a stream only by its request or its opening find it by these ids.
                 correlation_id = (*sorted(stream.names), stream.id)
                 effects.append(Broadcast(compose(kinds.STREAM_CLOSE, payload, correlation_id=correlation_id)))
             elif participant in stream.writers:
@@ -113,10 +113,10 @@ class StreamRules:
         return accept(envelope, StateChanged((change,)), Broadcast(opened), answer=answer)
 
     def _close(self, envelope: Envelope) -> Receipt | None:
-        # TypeScript clients also close a stream without naming it, by the ids that led to it.
+        # TypeScript clients also close a stream by the ids of its request or opening, without its name.
         stream = self._find((envelope.body.get("stream_id"), *envelope.correlation_ids))
         if stream is None:
-            return None  # passed on: two who close a stream at the same time both did nothing wrong
+            return None  # passed on: two members may close a stream at the same time
         if envelope.sender not in (stream.owner, *stream.writers):
             text = f"only the owner and the writers of '{stream.id}' may close it"
             return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)
@@ -200,7 +200,7 @@ class StreamRules:
     def _find(self, names: Iterable[object]) -> Stream | None:
         """Return the open stream with one of these ids: its own, or that of its opening or request."""
         for name in names:
-            if isinstance(name, str):  # a payload may hold anything here
+            if isinstance(name, str):  # the payload may have any values
                 for stream in self._state.streams.values():
                     if name == stream.id or name in stream.names:
                         return stream

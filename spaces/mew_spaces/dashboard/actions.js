@@ -1,4 +1,4 @@
-// What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
+// Actions of the signed-in person on a participant: labels, fields, and the envelope of each. Pure.
 
 import ROLE_PATTERNS from "./roles.json" with { type: "json" }; // Python reads the same files
 import VERBS from "./verbs.json" with { type: "json" };

@@ -1,6 +1,5 @@
-// The form that adds a participant: by an invitation, or with a program that the gateway's machine starts: an agent, a
-// participant of a type that the gateway lists, or a program of space.yaml. Owns the fields, and how a token that is
-// shown once is handed over. A page never chooses a command.
+// The form that adds a participant: by an invitation, or with a program on the gateway's machine (an agent, a participant of a listed type,
+// or a program of space.yaml). Owns the fields, and the transfer of a token that is shown once. A page never chooses a command.
 
 import { invitation, ROLES } from "./actions.js";
 import { copyText, make, makeOption, makeSelect, makeText, setText } from "./dom.js";
@@ -8,7 +7,7 @@ import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence, wholeSentence } from "./text.js";
 
-// The ways to add a participant. Those with a `type` of the gateway's list come in addition.
+// The ways to add a participant. The gateway's list adds those with a `type`.
 const LINK = { label: "", hint: "A person gets a link to sign in." };
 const HERE = { label: "start it here", hint: "The agent is started next to the gateway and is written to space.yaml." };
 const DECLARED = { label: "from space.yaml", hint: "Its program is in space.yaml and has not been started." };
@@ -36,7 +35,7 @@ export class AddForm {
     const form = make("form", "action", label("Role", this._role), ...Object.values(this._rows), this._hint, make("p", "buttons", this._submit), this._answer);
     form.addEventListener("submit", (event) => (event.preventDefault(), void this._add()));
     form.addEventListener("input", () => {
-      if (this._answer.dataset.problem === "true") this._say(""); // a token stays: it is shown once
+      if (this._answer.dataset.problem === "true") this._say(""); // a token stays, because it is shown only once
       this._update();
     });
     this.node = make("details", "section", make("summary", "", make("h3", "", "Add a participant")), form);

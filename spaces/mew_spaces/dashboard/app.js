@@ -1,4 +1,4 @@
-// The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
+// The page: sign-in, the event feed, and the content of each pane. Owns the order of work in a frame.
 
 import WORDS from "./words.json" with { type: "json" };
 import { Board } from "./board.js";
@@ -37,13 +37,13 @@ class SpaceView {
     this._conversation = new Conversation(session.participant);
     this._requests = new Requests(session);
     this._figures = new FigureHistory((path, query) => this._requests.read(path, query), session.space);
-    this._dirty = new Map(); // changed participants, with their line when it was last drawn
+    this._dirty = new Map(); // changed participants, with their last drawn line
     this._logs = new Map();
     this._items = [];
     this._changes = new Map(); // of proposed calls, by their item
-    this._opened = new Set(); // proposed calls that the user opened, here or there
+    this._opened = new Set(); // proposed calls that the user opened, in the queue or the conversation
     this._patterns = [];
-    this._allowed = new Map(); // the calls that participants make without asking
+    this._allowed = new Map(); // calls that participants make without approval
     this._programs = { running: false, participants: [], startable: [], models: [], types: [] };
     this._selected = undefined;
     this._hasChosen = false;
@@ -161,7 +161,7 @@ class SpaceView {
       this._conversation.missedFrames();
     } else if (name === "attention") this._needs(value.items ?? []);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
-    else if (name === "said") this._said = value; // of the envelope that follows
+    else if (name === "said") this._said = value; // of the next envelope
     else if (name === "envelope") this._receiveEnvelope(value);
     this._showSoon();
   }
@@ -182,7 +182,7 @@ class SpaceView {
     if (isFirst || !before) return;
     if (says !== before.says) this._addLog(id, this._board.nowMs(Date.now()), says);
     if (!compaction || compaction.at === before.compaction?.at) return;
-    if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "participant/compact")) return; // its answer says so
+    if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "participant/compact")) return; // the answer reports it
     this._conversation.note(compaction.at, `${id} compacted: ${compaction.line}`, [id]);
   }
 
@@ -219,7 +219,7 @@ class SpaceView {
     this._showSoon();
   }
 
-  // What the user may send, and what needs the user
+  // What the user may send, and the items that need the user
 
   _readPermissionsSoon() {
     this._permissionTimer ??= setTimeout(() => this._readPermissions(), SOON_MS);
@@ -238,7 +238,7 @@ class SpaceView {
       this._hasNewOrder = true;
       this._showSoon();
     } catch {
-      // The feed reports a lost connection; after it, they are read again.
+      // The feed reports a lost connection; after a reconnect, they are read again.
     }
   }
 
@@ -261,7 +261,7 @@ class SpaceView {
       this._view.redrawProposals(id);
       this._showSoon();
     } catch {
-      // The arguments are shown as they are.
+      // Then the arguments are shown unchanged.
     }
   }
 
@@ -282,7 +282,7 @@ class SpaceView {
     document.title = `${urgent ? `(${urgent}) ` : ""}${this._board.name ?? this._board.space} · mew`;
   }
 
-  // What the user does
+  // Actions of the user
 
   _others() {
     return [...this._board.lines.keys()].filter((id) => id !== this._session.participant).sort();
@@ -432,7 +432,7 @@ class SpaceView {
     }
     this._dirty.clear();
     if (isNew) {
-      this._order(); // others wait for the next tick, so that rows do not jump about
+      this._order(); // others wait for the next tick, so that rows do not jump
       this._composer.offer(this._others());
     }
     if (!this._detail || (this._selected === undefined && !this._hasChosen)) this._selectFirst();
@@ -575,6 +575,6 @@ window.addEventListener("hashchange", () => {
   if (Object.keys(given).length) open(given);
 });
 
-// Credentials come from the link, else from this tab. The two are never mixed: a link may name another participant.
+// Credentials come from the link, otherwise from this tab. The two are never mixed: a link may name another participant.
 const given = takeFragment();
 open(Object.keys(given).length ? given : (stored() ?? {}));

@@ -1,11 +1,11 @@
-// Arguments and results of tools as readable nodes: a change as the diff that the gateway made, a text as text, the rest
-// as indented JSON. What does not fit is cut with a mark that says how much is missing; nothing else is left out or invisible.
+// Arguments and results of tools as readable nodes: a change as the diff that the gateway made, a text as text, the rest as indented JSON.
+// Longer texts are cut with a mark that gives the size of the rest; nothing else is omitted or invisible.
 
 import { make } from "./dom.js";
 import { counted, grouped } from "./text.js";
 import { visible } from "./visible.js";
 
-const MOST_SHOWN = 100_000; // characters of one call; the gateway keeps less
+const MOST_SHOWN = 100_000; // characters of one call; the gateway's limit is lower
 
 /** How much of a call may still be shown, and how many characters were left out. `isWhole` shows all that a page can. */
 export class Room {

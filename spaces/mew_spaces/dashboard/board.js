@@ -1,5 +1,5 @@
-// The board: the views of participants as the gateway sends them. No DOM here. Views are shown as they are; only ages
-// are counted here, from the times that stand in the texts.
+// The board: the views of participants as the gateway sends them. No DOM here. Views are shown unchanged; only ages are counted here, from
+// the times in the texts.
 
 import { span } from "./text.js";
 

@@ -163,7 +163,7 @@ export class Chart {
     this._cursor.setAttribute("x1", x);
     this._cursor.setAttribute("x2", x);
     const pieces = series.flatMap((one) => {
-      const sample = one.samples.findLast(({ ms: since }) => since <= at); // the one in force then
+      const sample = one.samples.findLast(({ ms: since }) => since <= at); // the sample at that time
       if (!sample) return [];
       return [series.length > 1 ? `${one.id}: ${sample.share}` : sample.reading];
     });

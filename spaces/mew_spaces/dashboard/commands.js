@@ -1,5 +1,5 @@
-// Slash commands: what each sends, who may use it, and completion. Pure. The grammar is that of the terminal's chat,
-// except that a command acts on the target of the composer unless it starts with a participant's name.
+// Slash commands: their envelopes, the capabilities they need, and completion. Pure. The grammar is that of the terminal's chat, except
+// that a command acts on the target of the composer unless it starts with a participant's name.
 
 import { ACTIONS, invitation, MEMBERSHIP, payloadOf, ROLES } from "./actions.js";
 import { maySend } from "./permissions.js";
@@ -90,7 +90,7 @@ export function readLine(line, targets, known) {
   if (!to.length) throw new InvalidCommand(`/${name} needs a participant: ${command.isNew ? "type a new name" : "choose a target or type its name"}.`);
   if (to.length > 1) throw new InvalidCommand(`/${name} acts on one participant; ${to.length} are chosen.`);
   try {
-    // The gateway carries out what concerns membership; nobody is addressed.
+    // The gateway handles changes of the membership, so there is no addressee.
     const isMembership = MEMBERSHIP.has(command.kind);
     return { command: name, was: match[1], kind: command.kind, payload: command.typed ? command.typed(words, to[0]) : payloadOf(command, valuesOf(command.fields, words), to[0]), to: isMembership ? [] : to, about: to[0] };
   } catch (error) {

@@ -1,5 +1,4 @@
-// The composer: text, target, completion and history. Owns the input; what a line means is in `commands`, and who sends
-// it is up to the page.
+// The composer: text, target, completion and history. Owns the input; `commands` parses a line, and the page sends it.
 
 import { addressee, complete, InvalidCommand, readLine } from "./commands.js";
 import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.js";
@@ -22,9 +21,9 @@ export class Composer {
     this._at = this._history.length;
     this._draft = "";
     this._completion = undefined;
-    this._isChosen = false; // whether the user chose the recipient
+    this._isChosen = false; // true if the user chose the recipient
     this._isSending = false;
-    this._isDue = false; // Enter was pressed while the line before was on its way
+    this._isDue = false; // Enter was pressed while the previous line was being sent
     this._events = new AbortController();
     const { signal } = this._events;
     this._form.addEventListener("submit", (event) => (event.preventDefault(), void this._submit()), { signal });

@@ -1,5 +1,5 @@
-// What fills a participant's window, part by part, and what is free. Owns the strip and the rows; the parts of the
-// prefix are requested from the participant when the user opens them, because broadcasts do not contain them.
+// The contents of a participant's window, part by part, and the free rest. Owns the strip and the rows; the parts of the prefix are
+// requested from the participant when the user opens them, because broadcasts do not contain them.
 
 import { make, makeText } from "./dom.js";
 

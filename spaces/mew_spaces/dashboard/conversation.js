@@ -1,11 +1,11 @@
-// The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, and notes, which the
-// gateway words. Pure: envelopes and stream frames in, changed entries out. No DOM here.
+// The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, and notes in the gateway's words.
+// Pure: envelopes and stream frames in, changed entries out. No DOM here.
 
 import WORDS from "./words.json" with { type: "json" };
 
 const MAX_ENTRIES = 600;
 const MAX_STREAM_CHARS = 200_000;
-const MAX_TOOLS = 500; // of one turn: the newest stay
+const MAX_TOOLS = 500; // of one turn; the newest stay
 const LISTS = /\/list$|^initialize$|^ping$/;
 
 const idsOf = (envelope) => [envelope.correlation_id ?? []].flat().map(String);
@@ -29,7 +29,7 @@ export class Conversation {
     this.entries = new Map();
     this._byId = new Map(); // envelope ids to entries
     this._ids = new Map(); // entries to those ids
-    this._owners = new Map(); // of open streams: a frame names its turn itself, so only the turn's agent can be believed
+    this._owners = new Map(); // of open streams: a frame names its turn itself, so only frames of the turn's agent count
     this._changed = new Set();
     this._seen = new Set();
     this._most = MAX_ENTRIES;
@@ -107,7 +107,7 @@ export class Conversation {
     for (const envelope of envelopes) if (!this._seen.has(envelope.id)) older.receive(envelope);
     for (const turn of older.entries.values()) {
       if (turn.type !== "turn" || turn.state !== "running") continue;
-      // Its answer arrived earlier than its start, as a chat of its own.
+      // Its answer arrived before its start, as a separate chat.
       const answer = [...this.entries.values()].find((one) => one.type === "chat" && one.from === turn.from && turn.question !== undefined && one.question === turn.question);
       Object.assign(turn, { state: "done", endedTs: turn.ts }, answer ? { answer: answer.text, to: answer.to, endedTs: answer.ts } : {});
       if (!answer) continue;
@@ -162,7 +162,7 @@ export class Conversation {
     if (typeof payload.text !== "string") return;
     const about = idsOf(envelope);
     const asked = this._found(about, "chat");
-    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.isRead) }); // it is answered
+    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.isRead) }); // the agent has answered it
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
     const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text, isUrgent: payload.urgent === true };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {
@@ -208,7 +208,7 @@ export class Conversation {
     if (payload.action === "tool" && typeof payload.actionInput?.tool === "string") {
       const { tool, arguments: args } = payload.actionInput;
       addTool(turn, { tool, args, state: "called", from: turn.from });
-      // What the model wrote before a call is part of the reasoning; the answer starts after it.
+      // Text before a call is part of the reasoning; the answer starts after the call.
       if (turn.text.trim()) addThought(turn, turn.text);
       this._touch(turn, { text: "" });
     } else if (words) {
@@ -255,7 +255,7 @@ export class Conversation {
     const ids = idsOf(envelope);
     const entry = this._found(ids);
     if (!entry) return;
-    // Nobody else answers: the result would be shown as that of the participant that was asked.
+    // Ignore answers of others: the page shows the result as that of the participant that was asked.
     if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(String(envelope.from))) return;
     if (entry.type === "proposal" && entry.state === "open") this._approve(entry, envelope, entry.to);
     const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };

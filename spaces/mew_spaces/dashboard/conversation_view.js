@@ -1,5 +1,5 @@
-// The conversation in the page. Owns how an entry looks, which part is open, and following the newest. Entries come
-// from `conversation`; an entry that changed is drawn again, others are left alone.
+// The conversation in the page. Owns the look of entries, the open parts, and scrolling with the newest entry. Entries come from
+// `conversation`; only changed entries are drawn again.
 
 import { renderArguments, renderProposal, renderResult, Room } from "./arguments.js";
 import { parseTime } from "./board.js";
@@ -10,10 +10,10 @@ import * as text from "./text.js";
 
 const MAX_TEXT_CHARS = 10_000;
 const MAX_NAMES = 6;
-const MAX_ROWS = 50; // of the calls of a turn
-const SLOWER = 10; // an entry is drawn again after ten times what drawing it took
+const MAX_ROWS = 50; // for the calls of a turn
+const SLOWER = 10; // the pause before an entry is drawn again, in drawing times of the entry
 const SOON_MS = 50;
-const SLICE_MS = 40; // of drawing; then the page answers the user before it goes on
+const SLICE_MS = 40; // of drawing; then the page handles input before it continues
 const FOLLOW_PIXELS = 60;
 const NOT_OFFERED = "Not, or not yet, among what needs you; it cannot be approved here.";
 
@@ -31,11 +31,11 @@ export class ConversationView {
     this._onSelect = onSelect;
     this._receiptOf = receiptOf; // asks a participant for the receipt of a chat
     this._opened = opened;
-    this._onOpen = onOpen; // a proposed call was opened
-    this._changesOf = changesOf; // what a proposed call would change
+    this._onOpen = onOpen; // called when a proposed call was opened
+    this._changesOf = changesOf; // the changes that a proposed call would make
     this._nodes = new Map();
-    this._stories = new Map(); // what was last shown of receipts that the user opened
-    this._whole = new Set(); // entries of which the user wants to see everything
+    this._stories = new Map(); // the last displayed receipts that the user opened
+    this._whole = new Set(); // entries that the user wants to see in full
     this._notBeforeMs = new Map();
     this._late = new Set();
     this._only = undefined;
@@ -49,7 +49,7 @@ export class ConversationView {
     list.addEventListener("scroll", () => (this._newest.hidden = this._isAtEnd()), { passive: true, signal });
     newest.addEventListener("click", () => this.toEnd(), { signal });
     newest.hidden = true;
-    // The pane changes its size with the queue above it and the composer below it; its end stays in view.
+    // The pane changes its size with the queue above it and the composer below it; keep its end in view.
     this._follows = true;
     this._height = 0;
     list.addEventListener("scroll", () => list.clientHeight === this._height && (this._follows = this._isAtEnd()), { passive: true, signal });
@@ -111,7 +111,7 @@ export class ConversationView {
   prepend(ids, nowMs) {
     const list = this._list;
     const belowTop = list.scrollHeight - list.scrollTop;
-    list.style.overflowAnchor = "none"; // the browser's own correction would come on top of ours
+    list.style.overflowAnchor = "none"; // otherwise the browser would correct the position as well
     requestAnimationFrame(() => (list.style.overflowAnchor = ""));
     const first = list.querySelector("[data-entry]");
     const untilMs = performance.now() + SLICE_MS;
@@ -206,7 +206,7 @@ export class ConversationView {
       if (button.dataset.call) this._onOpen?.();
       this._notBeforeMs.delete(entry.id);
       this._drawOne(entry.id, Date.now());
-      // The button is gone. What it opened is read from there on, and what decides about it is next.
+      // The button is gone. Continue reading at the opened part; the buttons for its decision come next.
       const opened = this._nodes.get(entry.id);
       opened.tabIndex = -1;
       opened.focus({ preventScroll: true });
@@ -233,7 +233,7 @@ export class ConversationView {
   _name(id) {
     const button = makeText("button", "name", id);
     button.dataset.select = id;
-    button.tabIndex = -1; // the list of participants is the way by keyboard
+    button.tabIndex = -1; // with the keyboard, use the list of participants
     return button;
   }
 
@@ -325,7 +325,7 @@ export class ConversationView {
       const buttons = [["approve", "Approve"], ["reject", "Reject"]].map(([decision, label]) => {
         const button = make("button", decision === "approve" ? "primary" : "", label);
         button.dataset.decision = decision;
-        button.disabled = decision === "approve" && !(isShown && isOffered); // nothing is approved that was not shown
+        button.disabled = decision === "approve" && !(isShown && isOffered); // only fully displayed calls can be approved
         button.setAttribute("aria-label", `${label} ${entry.row.tool} of ${entry.from}`);
         return button;
       });

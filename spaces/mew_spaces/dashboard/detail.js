@@ -14,9 +14,9 @@ import * as text from "./text.js";
 
 const RANGES = [[0, "so far"], [900, "15 min"], [3_600, "1 h"], [86_400, "24 h"], [7 * 86_400, "7 d"], [90 * 86_400, "90 d"]];
 const MAX_LOG = 60;
-const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
+const SETTLED_MS = 150; // so that rows passed with arrow keys read no history
 const MAX_COMPACTIONS = 50;
-const MAX_TOOLS = 500; // as agents read
+const MAX_TOOLS = 500; // the limit of agents
 const MAX_TOOL_CHARS = 300;
 const MARGIN = 0.02;
 
@@ -201,7 +201,7 @@ export class Detail {
     const series = this._services.figures.since(this.id, fromMs);
     Object.assign(series, { compactAt: this._line.compact_at_tokens, due: this._line.due ?? "" });
     this._chart ??= new Chart(this._chartBox);
-    const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
+    const step = Math.max(1000, (toMs - fromMs) / 400); // a change of less than a pixel is not drawn
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
   }
 
@@ -311,7 +311,7 @@ export class Detail {
       const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && one.said?.pins !== undefined);
       if (!this._isClosed) this._pins.replaceChildren(...answer.said.pins.map((pin) => this._pin(pin)));
     } catch {
-      // the list without texts stays
+      // keep the list without texts
     }
   }
 
@@ -356,7 +356,7 @@ export class Detail {
     const main = names.filter((name) => ACTIONS[name].is_main);
     const others = names.filter((name) => !ACTIONS[name].is_main);
     const focused = this._actions.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
-    const wasOpen = this._actions.querySelector(".menu")?.open === true; // asked now: its event comes later than a click
+    const wasOpen = this._actions.querySelector(".menu")?.open === true; // read now: the menu's own event comes after the click
     this._actions.replaceChildren(...main.map((name) => this._button(name)));
     if (others.length) {
       const menu = make("details", "menu", make("summary", "", "More"), make("div", "", ...others.map((name) => this._button(name))));

@@ -1,11 +1,11 @@
-// DOM helpers. Text is only ever inserted as text nodes, so nothing a participant sends is parsed as HTML.
+// DOM helpers. Text is only inserted as text nodes, so text of participants is never parsed as HTML.
 
 /** Return an element of the page by its id. */
 export const byId = (id) => document.getElementById(id);
 
-const LONGEST_PRESS_MS = 2_000; // the end of a press may get lost, for example outside the window
-const RELEASE_MS = 100; // a tap becomes a click that long after the finger has left
-const MOST_WORD = 1_000; // characters without a place to break
+const LONGEST_PRESS_MS = 2_000; // the end of a press may be missing, for example outside the window
+const RELEASE_MS = 100; // the time between the end of a touch and its click
+const MOST_WORD = 1_000; // characters without a possible line break
 const MOST_CHANGES = 300; // of script or direction in one paragraph
 const CONTROL = -1;
 
@@ -70,7 +70,7 @@ function releaseSoon() {
 const LISTENING = { capture: true, passive: true };
 for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, press, LISTENING);
 for (const name of ["pointerup", "pointercancel", "keyup"]) document.addEventListener(name, releaseSoon, LISTENING);
-document.addEventListener("click", release, LISTENING); // what it does is shown at once
+document.addEventListener("click", release, LISTENING); // the effect of a click is shown at once
 
 /** Set an element's text. Unchanged text is left alone, because screen readers would repeat it. */
 export function setText(node, text) {

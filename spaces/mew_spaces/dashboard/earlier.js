@@ -1,5 +1,5 @@
-// Older messages than those the page opened with: reads a page of the gateway's history when the user scrolls up or
-// presses the button above the conversation. Owns the position in the history and the line that says how far it is.
+// Older messages than the first ones of the page: reads a page of the gateway's history when the user scrolls up or presses the button
+// above the conversation. Owns the position in the history and the line with the progress.
 
 import { make, setText } from "./dom.js";
 import * as text from "./text.js";
@@ -47,7 +47,7 @@ export class EarlierMessages {
       const { messages = [], more } = await this._read({ before: this._place, limit: 1 });
       this._hasMore = messages.length > 0 || more === true;
     } catch {
-      this._hasMore = true; // pressing the button says what is wrong
+      this._hasMore = true; // so that pressing the button shows the error
     }
     this.show(this._hasEntries);
   }

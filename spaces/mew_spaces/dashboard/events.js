@@ -1,17 +1,17 @@
 // Server-sent events with fetch, because EventSource cannot send the token in a header. Resumes after a reconnect.
 
 const MIN_RETRY_MS = 500;
-const MAX_RETRY_MS = 5_000; // a restarted gateway is back within seconds
+const MAX_RETRY_MS = 5_000; // a gateway restarts within seconds
 const SILENCE_TIMEOUT_MS = 45_000; // three of the gateway's keep-alive intervals
 const MAX_PENDING_CHARS = 32 * 1024 * 1024;
-const EARLIER_ENVELOPES = 500; // what was said before the page was opened
+const EARLIER_ENVELOPES = 500; // the newest ones before the page was opened
 const WORTH_PROGRESS = 200; // fewer missed events arrive at once
 const FINAL_STATUSES = new Set([401, 403, 404]);
 
 /** Parses an event stream into events {id, name, data}. */
 export class EventParser {
   constructor() {
-    this._pending = []; // the pieces of a line without its end, so that none is searched twice
+    this._pending = []; // pieces of an incomplete line, so that none is searched twice
     this._pendingChars = 0;
     this._endedInReturn = false;
     this._reset();
@@ -137,7 +137,7 @@ export class EventFeed {
       this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
         this._handle(event);
-        // What precedes the first view is the past; without the view, a reconnect has to begin again.
+        // Events before the first view are the past; until the view arrives, a reconnect must begin again.
         if (event.id && (this._lastId || event.name === "view")) this._lastId = event.id;
         if (event.id && this._behind) this._onState("live", this._progress(event.id));
       }

@@ -1,11 +1,11 @@
-// Figures over time: what the gateway kept, and the views that arrive after it was read. No DOM here.
+// Figures over time: the gateway's records, and the views that arrive after they were read. No DOM here.
 
 import { parseTime } from "./board.js";
 
-const MAX_SAMPLES = 1_200; // of views that arrive; of the older half every other one is then dropped
+const MAX_SAMPLES = 1_200; // of arriving views; above it, every second sample of the older half is dropped
 const MAX_READ = 10_000;
 const MAX_COMPACTIONS = 1_000; // the newest
-const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
+const SO_FAR_SECONDS = 3_600; // the longest period without a choice of the user
 const MIN_SECONDS = 15;
 
 export class FigureHistory {
@@ -39,7 +39,7 @@ export class FigureHistory {
     const sample = { ...given, ms: Math.max(given.ms, last?.ms ?? 0) };
     if (last?.reading !== reading) {
       const before = series.samples.at(-2);
-      // As in the gateway, of several within a second the last one stays; none is lost below a compaction.
+      // As in the gateway, the last of several figures within a second stays; a figure before a compaction is never lost.
       if (before && sample.ms - before.ms < 1_000 && sample.tokens >= last.tokens) series.samples.pop();
       series.samples.push(sample);
       if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);

@@ -1,11 +1,11 @@
-// Markdown as DOM nodes. markdown-it reads the text; nodes are built from its tokens one by one, so text never becomes
-// markup. Pictures become links, so that a message cannot make the browser request anything. Nothing is left out: what
-// Markdown would hide, or nests too deeply, stays text.
+// Markdown as DOM nodes. markdown-it reads the text; nodes are built from its tokens one by one, so text never becomes markup. Pictures
+// become links, so that a message cannot make the browser request anything. Nothing is omitted: text that Markdown would hide, or that is
+// nested too deeply, stays text.
 
 import { make, paragraphs } from "./dom.js";
 import MarkdownIt from "./vendor/markdown-it.esm.min.mjs";
 
-const MAX_NESTING = 20; // what is nested deeper would be left out, so the text is then shown as it is
+const MAX_NESTING = 20; // a text with deeper levels is shown as it is, because the parser would omit them
 const MOST_CHARS = 20_000; // browsers lay out thousands of boxes in one paragraph in more than linear time; the rest is shown as it is
 const SAFE_SCHEMES = new Set(["http:", "https:", "mailto:"]);
 const TAGS = { blockquote: "blockquote", bullet_list: "ul", em: "em", list_item: "li", paragraph: "p", s: "s", strong: "strong", tbody: "tbody", td: "td", th: "th", thead: "thead", tr: "tr" };
@@ -32,7 +32,7 @@ export function render(text) {
   if (tokens.some((token) => token.level >= MAX_NESTING - 1)) root.append(make("p", "as-is", text.slice(0, MOST_CHARS)));
   else build(tokens, root);
   if (text.length > MOST_CHARS) root.append(make("p", "as-is", text.slice(MOST_CHARS)));
-  root.dir = "auto"; // last: browsers look for the direction again after each child
+  root.dir = "auto"; // at the end, because browsers compute the direction again after each child
   return root;
 }
 
@@ -58,7 +58,7 @@ function opened(token, parent) {
     parent.append(make("div", "table", table));
     return table;
   }
-  const node = name === "heading" ? make("p", `heading heading-${token.tag.slice(1)}`) : make(TAGS[name] ?? token.tag, ""); // h1 to h6 are the page's
+  const node = name === "heading" ? make("p", `heading heading-${token.tag.slice(1)}`) : make(TAGS[name] ?? token.tag, ""); // the page itself uses h1 to h6
   const start = Number(token.attrGet("start") ?? 1);
   if (name === "ordered_list" && start !== 1) node.start = start;
   parent.append(node);

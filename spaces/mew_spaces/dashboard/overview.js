@@ -1,4 +1,4 @@
-// The right pane while no participant is selected: the fullest agents over time, what the marks mean, and adding a participant.
+// The right pane while no participant is selected: the fullest agents over time, the legend, and the form to add a participant.
 
 import { AddForm } from "./add.js";
 import { Chart } from "./chart.js";

@@ -1,14 +1,14 @@
-// The list of participants: one compact row each, of which only those in view exist in the page. Owns rows, keyboard
-// and scrolling. Does not know what makes a participant urgent, or in which order they come.
+// The list of participants: one compact row each; only visible rows exist in the page. Owns rows, keyboard and scrolling. Does not know the
+// order of participants, or why one is urgent.
 
 import { aged } from "./board.js";
 import { make, makeText, setText } from "./dom.js";
 
 const ROW_HEIGHT = 62;
-const PLAIN_HEIGHT = 40; // without a context
+const PLAIN_HEIGHT = 40; // of a row without a context
 const COMPACT_HEIGHT = 34; // one line each
 const HEADING_HEIGHT = 30;
-const COMPACT_ABOVE = 12; // more agents, as in the terminal
+const COMPACT_ABOVE = 12; // with more agents, as in the terminal
 const OVERSCAN = 4;
 
 export class ParticipantList {
@@ -114,7 +114,7 @@ export class ParticipantList {
     for (; first < this._lines.length && (this._tops[first] <= end || shown.length < OVERSCAN); first += 1) shown.push(first);
     for (const index of shown) visible.add(this._lines[index].id);
     const active = this._index.get(this._selected);
-    if (active !== undefined && !visible.has(this._selected)) shown.push(active); // aria-activedescendant names it
+    if (active !== undefined && !visible.has(this._selected)) shown.push(active); // aria-activedescendant names this row
     if (active !== undefined) visible.add(this._selected);
     for (const [id, row] of this._rows) {
       if (visible.has(id)) continue;

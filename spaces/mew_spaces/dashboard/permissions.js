@@ -1,5 +1,5 @@
-// What a participant may probably send, from its capabilities. Pure. The gateway decides; this only hides what cannot
-// work. It compares kinds and recipients and takes every payload as permitted.
+// The probable rights of a participant, from its capabilities. Pure. The gateway decides; this only hides actions that cannot work. It
+// compares kinds and recipients and takes every payload as permitted.
 
 /** Whether one of the patterns matches a kind; with `to`, also the recipient. */
 export function maySend(patterns, kind, to) {
@@ -18,7 +18,7 @@ function matchesPlain(pattern, value) {
   if (pattern === "*") return true;
   if (pattern.length > 2 && pattern.startsWith("/") && pattern.endsWith("/")) return true; // a regular expression
   const parts = pattern.replace(/\/\*$/, "/**").match(/\*\*|[^]/g) ?? [];
-  // Peers write patterns, and a regular expression made of one could take forever: all places are followed at once.
+  // Peers write patterns, and a regular expression made from one could take exponential time, so all positions are followed at once.
   const skipStars = (places) => {
     for (let at = 0; at < parts.length; at += 1) if (places[at] && (parts[at] === "*" || parts[at] === "**")) places[at + 1] = 1;
     return places;

@@ -1,5 +1,5 @@
-// The log of a participant's program, read from the gateway that runs it. Owns when it is read and how it is shown;
-// the gateway leaves out secrets.
+// The log of a participant's program, read from the gateway that runs it. Owns the time of reading and the look; the gateway removes
+// secrets.
 
 import { make, setText } from "./dom.js";
 

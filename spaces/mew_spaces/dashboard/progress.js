@@ -1,4 +1,4 @@
-// A bar with words for work that takes long. It moves only when a participant or the gateway reports how far it is.
+// A bar with words for long work. It moves only when a participant or the gateway reports progress.
 
 import { make, setText } from "./dom.js";
 

@@ -1,5 +1,5 @@
-// What needs the signed-in person: the queue on top of the page. Owns how an item looks and which envelope an action
-// sends. The gateway decides what is in it and in which words; ages are counted here.
+// The queue at the top of the page: items that need the signed-in person. Owns the look of an item and the envelope of each action. The
+// gateway chooses the items and their words; ages are counted here.
 
 import { renderProposal } from "./arguments.js";
 import WORDS from "./words.json" with { type: "json" };
@@ -8,8 +8,8 @@ import { span } from "./text.js";
 
 const MAX_SHOWN = 5;
 const SOON_MS = 50;
-const SETTLING_MS = 700; // a click so soon after another item took the place was meant for the one before
-const GONE = new Set(["program_ended", "disconnected"]); // a restart is what helps
+const SETTLING_MS = 700; // an earlier click after a change of items was meant for the old item
+const GONE = new Set(["program_ended", "disconnected"]); // a restart helps
 
 export class Queue {
   /**
@@ -20,16 +20,16 @@ export class Queue {
   constructor(actions) {
     this._actions = actions;
     this._items = [];
-    this._open = new Set(); // aggregated items that are unfolded
-    this._opened = actions.opened; // calls that are shown whole
+    this._open = new Set(); // unfolded groups
+    this._opened = actions.opened; // calls that are shown in full
     this._rejecting = undefined;
-    this._confirming = undefined; // the item and action whose meaning is shown
+    this._confirming = undefined; // the item and action with a displayed explanation
     this._answers = new Map();
     this._isWhole = false;
-    this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the room
+    this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the space
     this._drawn = "";
-    this._places = []; // the item that is, or was, at each place of the list
-    this._movedAt = new Map(); // when an item took the place of another one
+    this._places = []; // the item now or formerly at each place of the list
+    this._movedAt = new Map(); // when another item took an item's place
     this._events = new AbortController();
     byId("queue-items").addEventListener("click", (event) => this._click(event), { signal: this._events.signal });
     byId("queue-fold").addEventListener("click", () => this._fold(!this._isFolded), { signal: this._events.signal });
@@ -48,7 +48,7 @@ export class Queue {
   show(items) {
     const isApproval = (item) => item.kind === "approval";
     this._items = [...items.filter(isApproval), ...items.filter((item) => !isApproval(item))];
-    if (items.some(isApproval) && !this._hadApproval) this._fold(false); // what waits for a decision is in view
+    if (items.some(isApproval) && !this._hadApproval) this._fold(false); // show items that wait for a decision
     this._hadApproval = items.some(isApproval);
     const ids = new Set(flat(items).map((item) => item.id));
     for (const id of this._answers.keys()) if (!ids.has(id)) this._answers.delete(id);
@@ -72,7 +72,7 @@ export class Queue {
     this._fold(false);
     this._draw();
     const node = [...byId("queue-items").children].find((one) => one.dataset.item === item.id);
-    // What has to be opened before it can be approved comes first.
+    // First the parts that must be opened before an approval.
     (decision === "reject" ? node.querySelector("input") : (node.querySelector("[data-approves]:enabled") ?? node.querySelector("button"))).focus();
     return true;
   }
@@ -114,9 +114,9 @@ export class Queue {
     if (input && typed !== undefined) input.value = typed;
     if (focused === undefined) return;
     const before = [...list.querySelectorAll("button:enabled, input, .item-call")].find((node) => node.dataset.key === focused);
-    // Where a decision is made with the keyboard, the next one is near: the focus does not go back to the top of the page.
+    // After a decision by keyboard, the focus goes to the next item, not to the top of the page.
     const next = before ?? list.querySelector("button:enabled, input") ?? byId("composer-text");
-    next.focus({ preventScroll: next.matches(".item-call") }); // an opened call is being read
+    next.focus({ preventScroll: next.matches(".item-call") }); // the user is reading an opened call
   }
 
   /** Note which items take the place of others. */
@@ -144,7 +144,7 @@ export class Queue {
     node.dataset.tone = item.level;
     node.dataset.item = item.id;
     const proposal = proposalOf(item);
-    // What would run is shown from the call itself: the gateway's sentence has the beginning of it only.
+    // Show the call itself: the gateway's sentence has only its beginning.
     const shown = proposal && renderProposal(`${item.participant} ${WORDS.proposals.open} of`, proposal, this._opened, { chars: 1_200, lines: 24 }, item.changes);
     const head = make("p", "item-head", make("span", "item-kind", WORDS.attention[item.kind]), ...(shown ? [] : [makeText("span", "item-reason", item.reason)]));
     if (item.since) {
@@ -159,9 +159,9 @@ export class Queue {
       if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `${WORDS.proposals.rejected.replace("{participant}", item.rejected_by.join(", "))}; others may still approve it`));
       for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key, key: `${item.id} open` });
       Object.assign(call, { tabIndex: -1 }).dataset.key = `${item.id} call`;
-      for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown
+      for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // only fully displayed calls can be approved
       bar.append(make("span", "soft", shown.note));
-      node.append(head, call, bar); // the buttons come after what they decide about
+      node.append(head, call, bar); // the user reads the call before the buttons
       node.classList.add("item-proposal");
     }
     if (this._rejecting === item.id) node.append(rejection());
@@ -186,7 +186,7 @@ export class Queue {
     const restarts = this._restarts(item);
     if (restarts) bar.append(button("Restart program", { action: "restart" }, GONE.has(item.kind)));
     const commands = restarts ? [] : (item.actions ?? []).filter((action) => !action.envelope && action.command);
-    // In one element: the bar keeps a distance between its own.
+    // In one element, because the bar adds space between its elements.
     if (commands.length) bar.append(make("span", "soft", "in a terminal: ", ...commands.flatMap((action, index) => [index ? ", " : "", make("code", "", action.command)])));
     for (const node of bar.querySelectorAll("button")) node.dataset.key = `${item.id} ${node.dataset.action} ${node.dataset.index ?? ""}`;
     return bar;
@@ -223,7 +223,7 @@ export class Queue {
     else if (action === "confirmed") void this._confirm(item, item.actions[Number(index)].envelope);
     else if (action === "restart") void this._restart(item);
     this._draw();
-    // What was opened is read from its place on; the buttons that decide about it are next.
+    // Continue reading at the opened part; the buttons for its decision come next.
     if (action === "open") this._callOf(item)?.focus();
     if (action === "reject") byId("queue-items").querySelector("input")?.focus();
   }

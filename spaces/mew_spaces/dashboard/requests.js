@@ -1,5 +1,4 @@
-// Envelopes sent as the signed-in participant, and the answers to them. No DOM here. Nothing is shown as done before
-// its answer arrives.
+// Envelopes of the signed-in participant, and their answers. No DOM here. Nothing counts as done before its answer arrives.
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
@@ -59,7 +58,7 @@ export class Requests {
       const timer = setTimeout(() => this._end(id, () => reject(new Refused(`No answer after ${span(timeoutMs)}. It may still arrive.`))), timeoutMs);
       this._open.set(id, { to: envelope.to[0], isAnswer, resolve, reject, timer });
     });
-    answered.catch(() => undefined); // the send may fail first
+    answered.catch(() => undefined); // the send may fail before this is awaited
     try {
       await this.send({ ...envelope, id });
       onAccepted?.();

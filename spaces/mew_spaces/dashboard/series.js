@@ -1,11 +1,11 @@
-// Which colour and dash belong to a participant in charts: the same for as long as the page is open. Pure.
+// The colour and dash of each participant in charts: the same while the page is open. Pure.
 
 const COLOURS = 6; // as --series-N in the style sheet
 const DASHES = 2;
 
 export class SeriesColours {
   constructor() {
-    this._places = new Map(); // of each participant that was ever shown
+    this._places = new Map(); // of each participant shown so far
   }
 
   /** The places {colour, dash} of participants that are shown together. A place changes only if two of them share it. */

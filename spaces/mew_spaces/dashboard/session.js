@@ -35,9 +35,9 @@ export function stored(key = KEY, storage = "sessionStorage") {
 export function store(value, key = KEY, storage = "sessionStorage") {
   try {
     if (value) window[storage].setItem(key, JSON.stringify(value));
-    else window[storage].clear(); // with what was typed
+    else window[storage].clear(); // including typed text
   } catch {
-    // Storage may be disabled or full; what is stored then lasts until the page is left.
+    // Storage may be disabled or full; the values then last until the page is left.
   }
 }
 

@@ -1,4 +1,4 @@
-// What the user sets in this browser: the theme, and desktop notifications, which are off until switched on.
+// Settings of the user in this browser: the theme, and desktop notifications (off by default).
 
 import WORDS from "./words.json" with { type: "json" };
 import { byId, setText } from "./dom.js";

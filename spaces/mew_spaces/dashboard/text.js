@@ -1,5 +1,4 @@
-// Numbers, durations and times of the page itself. Pure: no DOM. What is said about participants, and their answers,
-// come from the gateway in words.
+// Numbers, durations and times of the page itself. Pure: no DOM. The gateway writes sentences about participants and their answers.
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60]];
@@ -33,7 +32,7 @@ export function inBrief(args, most = 90) {
   if (typeof args !== "object" || args === null) return args === undefined || args === null ? "" : shortened(brief(args), most);
   let line = "";
   for (const key in args) {
-    if (line.length > most) break; // the rest is not read
+    if (line.length > most) break; // the rest is not needed
     line += `${line && ", "}${key.slice(0, most)}: ${brief(args[key])}`;
   }
   return shortened(line, most);

@@ -1,10 +1,10 @@
-// Text of others as a person can check it: what cannot be seen, or looks like something else, is marked. Nothing is
-// left out. The terminal does the same with `mew_board.visible`.
+// Text of others that a person can check: invisible characters, and characters that look like others, are marked. Nothing is omitted. The
+// terminal does the same with `mew_board.visible`.
 
 import { make, paragraphs } from "./dom.js";
 import LOOK_ALIKES from "./look_alikes.json" with { type: "json" };
 
-// Runs of blanks, of what cannot be seen, of words, and of the rest: each character is in one run, so the time is linear.
+// Runs of blanks, invisible characters, words, and the rest: each character is in one run, so the time is linear.
 const RUNS = /[ \t]+|[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]+|[[\p{L}\p{M}\p{N}_]--\p{DI}]+|[\s\S]/gv;
 const UNSEEN = /^[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]/v;
 const PLAIN = /^[\x20-\x7e\n]*$/;
@@ -14,15 +14,15 @@ const LETTER = /^\p{L}/u;
 const MARK = /^\p{M}/u;
 const LATIN = /^\p{Script=Latin}/u;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
-// Letters that look like ASCII ones: of other scripts, then Latin ones.
+// Letters that look like ASCII letters: of other scripts, then Latin ones.
 const ALIKE = new RegExp(`^[${LOOK_ALIKES.letters}${LOOK_ALIKES.scripts.map((one) => `\\p{Script=${one}}`).join("")}]`, "u");
 const ALIKE_LATIN = new RegExp(`^[${LOOK_ALIKES.latin}]`, "u");
 const ALIKE_SIGN = new RegExp(`^[${LOOK_ALIKES.signs}]`, "u");
-const MOST_BLANKS = 8; // so many between two words are shown as they are
+const MOST_BLANKS = 8; // more blanks between two words are marked
 const MOST_INDENT = 80;
 const MOST_MARKS = 2; // on one letter, as in Vietnamese
-const MOST_BOXES = 1_000; // browsers lay out many in more than linear time; further ones become text, as in the terminal
-const MOST_WORD = 1_000; // so do words from right to left
+const MOST_BOXES = 1_000; // browsers need more than linear time for many; further ones become text, as in the terminal
+const MOST_WORD = 1_000; // the same holds for words from right to left
 
 const number = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
@@ -87,7 +87,7 @@ function word(run, add) {
   const letters = characters.filter((one) => LETTER.test(one));
   const isMixed = ASCII_LETTER.test(run);
   const isAlike = letters.length > 0 && letters.every((one) => ALIKE.test(one) || ALIKE_LATIN.test(one));
-  let marks = MOST_MARKS; // without a letter before them none fits
+  let marks = MOST_MARKS; // a mark without a letter before it does not fit
   for (const one of characters) {
     marks = MARK.test(one) ? marks + 1 : 0;
     if (marks > MOST_MARKS) add(mark(number(one), "changes the character before it", "unseen"));
@@ -123,7 +123,7 @@ export function visible(text, room = { boxes: MOST_BOXES }) {
 }
 
 function pieceNode({ rtl, words, codes, title, kind }) {
-  if (rtl) return make("bdi", rtl.length < MOST_WORD ? "" : "paragraph", rtl); // keeps the order of what is around it
+  if (rtl) return make("bdi", rtl.length < MOST_WORD ? "" : "paragraph", rtl); // keeps the order of the text around it
   const node = make("span", `odd odd-${kind}`, words);
   node.title = kind.startsWith("alike") ? `${codes}: ${title}` : title;
   if (kind === "alike") node.dataset.code = codes;

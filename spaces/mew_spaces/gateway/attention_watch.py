@@ -152,7 +152,7 @@ class AttentionWatch:
                         announce()
                     if self.receiver is not None:
                         self.receiver.observe(self.items, posts=self.storage.is_leader)
-                except Exception:  # what a participant reported must not end the other tasks of the gateway
+                except Exception:  # a participant's report must not end the other tasks of the gateway
                     log.exception("failed to find what needs a person")
                 took = anyio.current_time() - begun
 
@@ -223,7 +223,7 @@ class AttentionWatch:
         is_connected = name in self.space.members
         if self._is_too_early(name, now, is_connected=is_connected, has_reported=reported is not None):
             return ()
-        # A compaction is looked at each time, and so are unread messages: how long it lasts counts.
+        # Compactions and unread messages are checked each time, because their age counts.
         is_timed = reported is not None and (
             reported.status.get("status") == "compacting"
             or value_at(reported.status, "context", "queued", "messages") not in (None, 0)

@@ -107,7 +107,7 @@ def read_token_file(path: Path) -> StoredToken | None:
             expires_at = _read_expiries(path).get(_digest(token).hex())
             before, token = token, path.read_text(encoding="utf-8").strip()
             if token == before:
-                break  # else the token was replaced in between, and the expiry may be that of another
+                break  # else the token was replaced in between, and the expiry may be the old one
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -250,7 +250,7 @@ class TokenBook:
     def load(cls, config: "SpaceConfig", state: Path, *, environ: Mapping[str, str] | None = None) -> "TokenBook":
         """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
-        book._folder = state / "tokens"  # also if no token comes from there: observers may have some
+        book._folder = state / "tokens"  # even without tokens there: observers may have some
         for participant, configured in config.participants.items():
             book.load_token(participant, state, environ=environ)
             for token in configured.tokens:
@@ -294,11 +294,11 @@ class TokenBook:
 
     def look(self) -> None:
         """Find the token files that changed. Can run in a thread, because thousands of files take milliseconds."""
-        mark = None if self._folder is None else _mark(self._folder)  # first: later changes are noticed next time
+        mark = None if self._folder is None else _mark(self._folder)  # first, so that later changes are noticed
         files = list(self._files.values())
         if self._folder is not None and mark is not None:
             with survived("looking for tokens of observers", log):
-                # From Python 3.13 on, `glob` finds nothing in a folder that cannot be read.
+                # From Python 3.13 on, `glob` finds nothing in an unreadable folder.
                 observers = (path for path in self._folder.iterdir() if path.name.endswith(_OBSERVER_SUFFIX))
                 files += [_WatchedFile(path, None) for path in observers if path not in self._files]
         self._found = [one for one in files if self._is_over(one) or _mark(one.path) != one.mark]
@@ -323,10 +323,10 @@ class TokenBook:
             if known is None and file.participant is None:
                 known = self._files[file.path] = file
             if known is None:
-                continue  # its participant was removed meanwhile
+                continue  # the participant was removed in the meantime
             self._check(known)
             if known.participant is None and known.mark is None and known.stored is None:
-                del self._files[known.path]  # it was deleted; the next look finds a new one
+                del self._files[known.path]  # the file was deleted; the next check finds a new one
 
     def knows(self, participant: str) -> bool:
         """Return whether this participant has a token."""
@@ -387,10 +387,10 @@ class TokenBook:
         """Accept the current token of a token file instead of the earlier one."""
         before, ends_at = file.stored, file.ends_at
         file.stored = file.ends_at = None
-        mark, now = _mark(file.path), self._clock()  # marked first: a change while it is read is noticed next time
+        mark, now = _mark(file.path), self._clock()  # before the read, so that a change during it is noticed
         try:
             stored = read_token_file(file.path)
-            # By the wall clock alone, a token whose time is over would live again when that clock is set back.
+            # By the wall clock alone, an expired token would be valid again after that clock is set back.
             if stored is not None and not stored.has_expired(now) and not (is_over and stored == before):
                 if stored.expires_at is not None:
                     file.ends_at = self._monotonic() + (stored.expires_at - now).total_seconds()
@@ -398,7 +398,7 @@ class TokenBook:
                 file.stored = stored
         except TokenError as error:
             log.warning("%s", error)
-            if error.passes and not is_over:  # nobody loses a token for that; the file is read again next time
+            if error.passes and not is_over:  # tokens stay valid; the file is read again next time
                 file.stored, file.ends_at = before, ends_at
                 return
         file.mark = mark

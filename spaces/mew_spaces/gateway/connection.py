@@ -97,7 +97,7 @@ class Connection:
                 self._end_unjoined("a message before the join was too large")
                 return
             self._about = None
-            # Stream frames are relayed in the form they came in.
+            # Stream frames are relayed unchanged.
             message = decode(data, is_text=is_text, max_bytes=max_bytes)
             if not isinstance(message, StreamFrame):
                 self._handle_draft(message)
@@ -137,7 +137,7 @@ class Connection:
     def slow(self) -> None:
         """Handle a full write buffer: the client is a slow consumer."""
         self._decide(_Phase.ENDED)
-        # Only marked: this is called in the middle of a write to all members, whose order a leave would disturb.
+        # Mark only: during a write to all members, a leave would disturb the order of members.
         self._service.mark_slow(self.id)
 
     def disconnected(self) -> None:
@@ -193,7 +193,7 @@ class Connection:
         self._decide(_Phase.JOINED)
         if self._channel is not None:
             limits = self._limits
-            # With room for one message of any size, only what has piled up makes a client a slow one.
+            # With room for the largest message, only a backlog makes a client slow.
             room = limits.write_buffer_bytes + limits.message_bytes
             admit(self._channel, client_of(home, participant), buffer_bytes=room)
         self._service.join(self.id, participant, delivery)
@@ -240,7 +240,7 @@ class Connection:
 
     def _decide(self, phase: _Phase) -> None:
         self._phase = phase
-        # Cleared first: what it calls may close this connection, which decides again.
+        # Clear it first: the call may close this connection, and closing calls it as well.
         on_decided, self.on_decided = self.on_decided, None
         if on_decided is not None:
             on_decided()

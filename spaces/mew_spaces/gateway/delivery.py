@@ -80,7 +80,7 @@ class RelayedFrames:
         self._targets = {name: stream.targets for name, stream in streams.items()}
         self.counts: Counter[str] = Counter(dict.fromkeys(streams, 0))
         """How many frames of each stream were relayed."""
-        self._closed_at: OrderedDict[str, int] = OrderedDict()  # by when they were closed
+        self._closed_at: OrderedDict[str, int] = OrderedDict()  # with the sequence of their close
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
         """Follow the opening and closing of streams; `sequence` is the newest envelope's number, stored or not."""
@@ -134,7 +134,7 @@ class DeliverySessions:
     def _place_of(self, position: str) -> tuple[int, str | None]:
         """Return the start for a client that has everything up to a position, and the reason of any gap."""
         since, log = Position.parse(position), self._log
-        # A position ahead of the log: since then, an older copy of the log was restored.
+        # The position is newer than the log: an older copy of the log was restored since.
         if since is None or since.epoch != log.epoch or since.sequence > log.staged_through:
             return log.staged_through, "other_epoch"
         if since.sequence < log.start.sequence:
@@ -151,7 +151,7 @@ class DeliverySessions:
         reason: str | None = None
         if request.since is not None:
             session.reached, reason = self._place_of(request.since)
-        # A client whose position means nothing here is like a new one: it gets what it asked for at its first join.
+        # A client with an unusable position counts as a new one: it gets the envelopes of its first join.
         if request.last and (request.since is None or reason == "other_epoch"):
             first = log.last(request.last)[:1]
             session.reached = first[0].sequence - 1 if first else newest
@@ -168,12 +168,12 @@ class DeliverySessions:
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
         session.participant = (envelope.to or ("",))[0]
-        # No number that could not be stored: after a restart, the gateway would give it to another envelope.
+        # Never a number without a stored envelope: after a restart, the gateway would give it to another one.
         epoch, stored = self._log.epoch, self._log.position.sequence
         places = {"position": session.began, "newest": session.newest}
         named = {name: str(Position(epoch, min(sequence, stored))) for name, sequence in places.items()}
         delivery = {**named, **session.welcome, "frames": self._frames_of(session)}
-        session.welcome.pop("gap", None)  # sent once; a later welcome on the same connection says what it may send
+        session.welcome.pop("gap", None)  # sent once; later welcomes on this connection report capabilities
         return envelope.model_copy(update={"payload": {**envelope.body, "delivery": delivery}})
 
     def _frames_of(self, session: DeliverySession) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class DeliverySessions:
             while channel.is_open and channel.waiting_bytes <= REPLAY_BUFFER_BYTES:
                 place = Position(self._log.epoch, session.reached)
                 entries = self._log.since(place, limit=REPLAY_BATCH)
-                if entries is None:  # what it needs next was forgotten while it caught up
+                if entries is None:  # its next envelopes were deleted while it caught up
                     session.reached = self._log.start.sequence
                     self._notify(connection, status="gap", position=self._log.start)
                 elif entries:
@@ -228,7 +228,7 @@ class DeliverySessions:
                     session.is_live = True
                     del self.replaying[connection]
                     self._fanout.add(connection, channel, numbered=True)
-                    # It got no frames while it caught up.
+                    # It got no frames while it caught up, so report their counts.
                     frames = self._frames_of(session)
                     self._notify(connection, status="live", position=place, frames=frames)
                     break
@@ -296,7 +296,8 @@ class PresenceBatches:
     def add(self, payload: Mapping[str, Any], *, without: Iterable[ConnectionId] = ()) -> None:
         """Collect the payload of a presence. `without` are the new connections of its participant."""
         for connection in without:
-            # A newcomer skips its own presence, but only if nothing was collected for it yet: what it gets is one run.
+            # Skip a newcomer's own presence, but only if no other change was collected before: each member gets one
+            # range of changes.
             if self._starts.get(connection) == len(self._changes):
                 self._starts[connection] += 1
         self._changes.append(payload)
@@ -334,7 +335,7 @@ class JoinPace:
         """Return 0 if a session may join now, else the seconds until its next try."""
         if self._rate.try_spend():
             return 0.0
-        # Each refused session gets its own place, so that they do not all come back at the same moment.
+        # Each refused session gets its own time, so that they do not all return at once.
         now = self._clock()
         self._queue_end = max(now, self._queue_end) + 1 / self._per_second
         return min(self._queue_end - now, MAX_RETRY_AFTER_SECONDS)

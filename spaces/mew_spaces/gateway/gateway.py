@@ -297,7 +297,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
             open_storage=space.opener(Former(state) if is_first else Former(is_held=True)),
         )
     except BaseException:
-        space_log.close()  # else it stays locked in this process
+        space_log.close()  # otherwise the file stays locked in this process
         raise
 
 
@@ -375,7 +375,7 @@ def run_gateway(
         return_freed_memory(asyncio.get_running_loop())
         with _plain_errors():
             async with anyio.create_task_group() as tasks:
-                # Until everything has stopped: a further signal must not interrupt that.
+                # A second signal must not interrupt the end, so follow signals until everything has stopped.
                 await tasks.start(follow_signals)
                 with serving:
                     await serve(stopping, started)

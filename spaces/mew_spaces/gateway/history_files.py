@@ -50,7 +50,7 @@ def _open(config: SpaceConfig, state: Path, number: int, *, is_shared: bool) -> 
     """Open a file; None if another gateway has it open. Raises `SpacesError`."""
     path = history_path(config, state, number)
     durability = config.history.durability
-    if is_shared and durability == "synced":  # what the gateways accept is synced where they share it
+    if is_shared and durability == "synced":  # the shared storage syncs what the gateways accept
         durability = "flushed"
     lock = path.with_name(f"{path.name}.gateway.lock") if is_shared else None
     try:

@@ -537,7 +537,7 @@ class HttpApi:
             raise self._invalid_token(_address_of(request), expected)
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")
-        is_message = is_owner and request.method == "POST"  # which has its own rate
+        is_message = is_owner and request.method == "POST"  # POST has its own rate
         if not is_message and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
         authenticate(request.scope, f"{found.space.id}/{participant or 'observer'}")

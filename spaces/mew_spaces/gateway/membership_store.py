@@ -64,7 +64,7 @@ class MembershipStore:
         )
         self.forget_former(config)
         for participant in self.state.removed:
-            self.revoke_tokens(ParticipantId(participant))  # space.yaml still names it, so its token was loaded
+            self.revoke_tokens(ParticipantId(participant))  # loaded, because space.yaml still names it
         if folder is not None and (overridden := self._load_tokens(config, folder)):
             self._end_overridden(config, overridden, folder)
 
@@ -131,7 +131,8 @@ class MembershipStore:
                 log.info("%s: replaced its token, because space.yaml grants it more than its inviter may", participant)
                 write_new_token(token_path(folder, participant))
         self.tokens.refresh()
-        # After the tokens: a crash in between replaces them again, but never leaves the inviter's token valid.
+        # Replace tokens first: after a crash in between they are replaced again, and the inviter's token is never
+        # valid.
         self._end_invitations(overridden)
 
     def stage(self, changes: Iterable[Change]) -> None:
@@ -226,7 +227,7 @@ def _read(space_log: SpaceLog) -> SpaceState:
         try:
             change = Change.decode(value)
             if isinstance(change.value, ReportedStatus):
-                Status.model_validate(change.value.status)  # one that cannot be read would make the board unreadable
+                Status.model_validate(change.value.status)  # an unreadable status would make the board unreadable
         except ValueError as error:
             if name != key:
                 where = space_log.path or "the history"

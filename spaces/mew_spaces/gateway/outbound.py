@@ -34,7 +34,7 @@ def frame_message(message: bytes | str) -> bytes:
 def frame_json(data: bytes) -> bytes:
     """Return JSON, or other text in UTF-8, as one text frame."""
     size = len(data)
-    if 126 <= size < 65_536:  # nearly every envelope; saves a call
+    if 126 <= size < 65_536:  # the usual case; saves a call
         return b"\x81\x7e" + size.to_bytes(2) + data
     if size < 126:
         return b"\x81%c" % size + data
@@ -241,7 +241,7 @@ class _Targets:
         for descriptor in self._descriptors:
             try:
                 written = write(descriptor, joined)
-            except OSError:  # the socket is full or lost; the transport knows what to do
+            except OSError:  # the socket is full or lost; the transport handles both
                 written = 0
             if written != size:
                 self._by_descriptor[descriptor].write(joined[written:])

@@ -104,7 +104,7 @@ class EffectPerformer:
     def _deliver(self, effect: Deliver, audit: AuditLog | None) -> None:
         envelope, connections, is_secret = effect.envelope, effect.connections, effect.is_secret
         if self.channels.keys().isdisjoint(connections):
-            return  # of another gateway, or closed
+            return  # another gateway's connection, or a closed one
         data = self.sessions.welcome(connections, envelope).encode()
         self.send(frame_json(data), connections)
         if audit is not None and not is_secret:
@@ -159,7 +159,7 @@ class EffectPerformer:
 
     def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write a framed message to connections that may not have joined."""
-        self.fanout.flush()  # what waits there for the end of this turn of the event loop was broadcast before
+        self.fanout.flush()  # broadcasts that wait in the fanout came first
         for connection in connections:
             channel = self.channels.get(connection)
             if channel is not None and channel.is_open:
@@ -193,9 +193,9 @@ class EffectPerformer:
             case RevokeTokens(participant):
                 self.store.revoke_tokens(participant)
                 file = self.virtual.pop(participant, None)
-                # Superseded sockets, too: the core does not know these any more.
+                # Superseded sockets, too: the core has forgotten them.
                 self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
-                if file is not None:  # of a socket, the server tells when it is closed
+                if file is not None:  # the server reports the close of a socket
                     del self.owners[file], self.channels[file]
             case _:
                 assert_never(effect)

@@ -216,7 +216,7 @@ class _EventSource:
         self._place = place
         started = self._service.started_position.sequence
         self._is_from_earlier_run = not is_new and place is not None and place.sequence < started
-        self._attention: tuple[AttentionItem, ...] | None = () if is_new else None  # what the reader already knows
+        self._attention: tuple[AttentionItem, ...] | None = () if is_new else None  # items that the reader has already
         self._outdated: Mapping[str, dict[str, str]] | None = {} if is_new else None
         self._view: int | None = None
 
@@ -239,7 +239,7 @@ class _EventSource:
             return event("reset", b'{"reason":"history_gone"}') + await self.board(history.position)
         if entries:
             self._place = Position(history.epoch, entries[-1].sequence)
-            # No pause may come for long, so a reader that knows the items gets new ones in between.
+            # Pauses are short, so a reader that has all current items gets new ones in between.
             more = b"" if self._attention is None else self._take_attention() + self._take_views()
             return _envelopes(history, entries, with_words=self._reader.with_views) + more
         if self._is_from_earlier_run:

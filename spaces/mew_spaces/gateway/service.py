@@ -144,7 +144,7 @@ class SpaceService:
         self._writer = writer
         self.started_at = clock()
         self.attention_receiver = attention_receiver(config, self._folder)
-        # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
+        # Only the real clock can be set from outside; a caller controls the jumps of its own clock.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self.now: Callable[[], datetime] = self._wall_clock or clock
         """Returns the time by the clock of the space."""
@@ -262,10 +262,10 @@ class SpaceService:
     def mark_slow(self, connection: ConnectionId) -> None:
         """Disconnect a slow consumer as soon as the current effects are performed."""
         self._slow.append(connection)
-        if self._call_soon is not None:  # it may have become slow at the end of a turn, behind all effects
+        if self._call_soon is not None:  # the connection may become slow at the end of a turn, after all effects
             self._call_soon(self.settle)
 
-    # Virtual participants: log files that receive what a member receives
+    # Virtual participants: log files that receive the messages of a member
 
     def connect_virtual(self, participant: ParticipantId) -> None:
         """Connect the log file of a participant with `output_log`, unless it is connected."""
@@ -280,7 +280,7 @@ class SpaceService:
         try:
             channel.prepare(is_shared=self.storage.is_shared)
         except BlockingIOError:
-            return  # another gateway of this folder writes it
+            return  # another gateway of this folder writes the file
         except OSError as error:
             log.warning("output_log of %s: cannot be written, nothing is logged: %s", participant, error)
             return
@@ -337,14 +337,14 @@ class SpaceService:
         stored.
         """
         now = self.now()
-        # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
-        # answer they did not get. Others may mean something new by an id that they used before.
+        # Only sessions and HTTP clients repeat envelopes. An HTTP client may lose the answer to a request that arrived.
+        # Other clients may use an old id for a new envelope.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
         event = EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft)
         decision = self.space.check(event, now=now)
         if decision is None:
             return self.storage.submit(event)
-        # Nothing to store, and no other gateway has to know.
+        # The decision needs no storage and concerns no other gateway.
         submission = Submission(event, decision=decision)
         self.complete(submission)
         self.settle()
@@ -423,7 +423,7 @@ class SpaceService:
     def close(self) -> None:
         """Stop if necessary, and write the rest of the logs."""
         self.stop()
-        for connection in self.performer.virtual.values():  # other gateways may write the files from now on
+        for connection in self.performer.virtual.values():  # other gateways may now write these files
             self.performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
         if self._writer is not None:
             self._writer.close()
@@ -450,7 +450,7 @@ class SpaceService:
                 numbered.append((data, sequence))
             elif isinstance(effect, StateChanged):
                 self.store.stage(effect.changes)
-            elif isinstance(effect, AddToken):  # first: no participant that is stored lacks its token
+            elif isinstance(effect, AddToken):  # first, so that every stored participant has a token
                 self.store.write_token(effect.participant, effect.token)
         submission.numbered = tuple(numbered)
 
@@ -515,7 +515,7 @@ class SpaceService:
             self.refuse_join(event.connection)
         elif isinstance(event, EnvelopeArrives):
             draft = event.draft
-            assert draft is not None  # it came to this gateway
+            assert draft is not None  # only the gateway that received the envelope gets here
             error, message = (errors.NOT_STORED, NOT_STORED_MESSAGE) if not is_unknown else _UNKNOWN
             payload = ErrorPayload(error=error, message=message, attempted_kind=draft.kind)
             if not is_unknown and submission.decision is not None:
@@ -531,7 +531,7 @@ class SpaceService:
 
     def settle(self) -> None:
         """Finish after all stored events are completed: disconnect slow consumers, continue replays."""
-        while self._slow and not self._is_ending_slow:  # the departure of one may make others slow
+        while self._slow and not self._is_ending_slow:  # a departure may make other members slow
             self._is_ending_slow = True
             try:
                 self._end_slow(self._slow.pop())
@@ -575,5 +575,5 @@ class SpaceService:
         payload = ErrorPayload(error=errors.SLOW_CONSUMER, message=message)
         last = self.space.messages.compose_error(payload, participant, now=self.now())
         channel.close_with_message(frame_json(last.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
-        # Not when its socket closes: that may take long, because it is the one that does not read.
+        # Leave now: the close of its socket may take long, because the client does not read.
         self.leave(connection)

@@ -157,7 +157,7 @@ class LocalStorage:
         self._is_busy = False
         self._is_running = False
         self.is_storing = True
-        if _PROBE_KEY in self.log.state():  # of a run that ended first
+        if _PROBE_KEY in self.log.state():  # from a run that has ended
             self.log.put(_PROBE_KEY, None)
 
     @property
@@ -202,7 +202,7 @@ class LocalStorage:
             if self._wake is not None:
                 self._wake.set()
             return
-        if self._is_busy:  # what an event causes follows in its order
+        if self._is_busy:  # events that an event causes follow it in the order
             return
         self._is_busy = True
         try:
@@ -218,15 +218,15 @@ class LocalStorage:
             self._wake.set()
         while not self.log.is_closed:
             await self._wake.wait()
-            self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
-            # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
+            self._wake = anyio.Event()  # before storing, so that later events start another round
+            # A thread cannot be cancelled: the batch will be in the log, so its members must receive it.
             with anyio.CancelScope(shield=True):
                 while (batch := self._begin_batch()) is not None:
                     problem = None if batch is NOTHING else await to_thread.run_sync(self._write, batch)
                     self._end_batch(batch, problem)
                     self._service.settle()
                     await _keep_up_once(self.log)
-        await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
+        await anyio.sleep_forever()  # from now on `_finish` stores submissions
 
     def _finish(self) -> None:
         """Store the rest in this thread, and release the log. Later facts are applied, but not stored."""
@@ -238,7 +238,7 @@ class LocalStorage:
 
     def _begin_batch(self) -> Batch | None:
         """Begin the next batch: return the entries to store, or None if nothing waits."""
-        # Changes that wait already are a batch of their own: if it fails, no envelope fails with it.
+        # Waiting changes are a separate batch: if it fails, no envelope fails with it.
         if not self.log.staged_state:
             if not self._waiting:
                 return None

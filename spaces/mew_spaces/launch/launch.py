@@ -164,7 +164,7 @@ class Launch:
                 settings[variable] = json.dumps(start.settings)
         elif uses_fifos(participant):
             fifo_in, fifo_out = fifos = (self.folder / FIFOS / f"{name}-in", self.folder / FIFOS / f"{name}-out")
-            # With `output_log` the gateway writes what the participant receives.
+            # With `output_log` the gateway writes the messages of the participant.
             output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
             command = (*self.mew, "connect", "--json", *joins, "--fifo-in", str(fifo_in), *output)
         else:

@@ -23,8 +23,8 @@ _POLL_SECONDS: Final = 0.02
 
 def started_mark(pid: int) -> str | None:
     """Return a running process's start time as text, for comparison; None if it does not run or is a zombie."""
-    # Linux counts from the boot, and psutil adds the boot time, which moves whenever the clock is set. psutil keeps the
-    # boot time that it read last, so it is read before the process.
+    # Linux counts from the boot, and psutil adds the boot time, which changes when the clock is set. psutil keeps the
+    # last boot time that it read, so read it before the process.
     offset = psutil.boot_time() if sys.platform.startswith("linux") else 0.0
     try:
         process = psutil.Process(pid)
@@ -78,7 +78,7 @@ def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: 
 
     def signal_all(number: signal.Signals) -> list[int]:
         signalled = [pid for pid, mark in marks.items() if signal_group(pid, mark, number)]
-        # Without its leader, the id of a group may belong to strangers by now; its members are recognised one by one.
+        # Without its leader, the id of a group may belong to other programs now, so each member is checked.
         for pid in left_behind(marks, run_id):
             _signal(pid, number)
         return signalled

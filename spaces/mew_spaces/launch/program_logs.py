@@ -60,7 +60,7 @@ def prepare_log_folder(folder: Path, names: Sequence[str], links: Path | None = 
             path = log_path(folder, name)
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
-            path.touch(mode=0o600)  # the output of agents is private to the user who started them
+            path.touch(mode=0o600)  # the output of agents is private to the user that started them
             if links is not None:
                 links.mkdir(exist_ok=True)
                 link = log_path(links, name)
@@ -127,7 +127,7 @@ def tail(path: Path, lines: int, *, max_bytes: int = MAX_TAIL_BYTES) -> list[str
         start = max(0, size - max_bytes)
         file.seek(start)
         content = file.read(max_bytes)
-    if start:  # begins within a line
+    if start:  # starts in the middle of a line
         content = content.partition(b"\n")[2]
     return [_as_text(line) for line in content.splitlines()[-lines:]]
 

@@ -169,7 +169,7 @@ def run_file_path(state: Path) -> Path:
 
 def find_run_file(start: Path) -> Path | None:
     """Return the run file of `start` or its nearest parent folder with one, or None."""
-    # The nearest one counts, so that commands work from any folder inside the space's.
+    # The nearest one counts, so that commands work in any folder inside the space's folder.
     folders = (start.resolve(), *start.resolve().parents)
     paths = (run_file_path(folder / STATE_NAME) for folder in folders)
     return next((path for path in paths if path.is_file()), None)
@@ -241,7 +241,7 @@ def pop_restart_requests(path: Path) -> list[str]:
     """Return the participants to restart, and delete the requests."""
     file = path.with_name(RESTART_FILE_NAME)
     try:
-        requests = file.rename(file.with_suffix(".read"))  # a request that arrives meanwhile starts a new file
+        requests = file.rename(file.with_suffix(".read"))  # a request that arrives in the meantime starts a new file
     except FileNotFoundError:
         return []
     names = requests.read_text(encoding="utf-8").splitlines()

@@ -114,7 +114,7 @@ class Supervisor:
                 await self._end_all()
                 tasks.cancel_scope.cancel()
         finally:
-            # Again: a task that was just starting a program may have done so while the others were stopped.
+            # Stop again: during the first stop, a task may have started a program.
             with anyio.CancelScope(shield=True):
                 await self._end_all()
             _remove_fifos(self.run.fifos)
@@ -165,7 +165,7 @@ class Supervisor:
 
     def _exit_of(self, program: Program, code: int | None, others: int) -> Exit:
         """Describe the end of a program that shared its process with this many others."""
-        # What a program wrote last is quoted if it failed.
+        # Quote the last output of a program that failed.
         detail = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
         if others:
             detail = f"its process had {others} other agent{'s' if others > 1 else ''}"
@@ -190,7 +190,7 @@ class Supervisor:
                 return
             ended = self._exit_of(program, code, others)
             pause_seconds = backoff.failed(anyio.current_time() - since)
-            # Nobody knows which agent ended a shared process, and the others did not fail: all of them continue.
+            # It is unknown which agent ended a shared process, and the others did not fail: all continue.
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set()) or others > 0
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
             if is_restarted and await self._lost_its_token(program):
@@ -272,7 +272,7 @@ class Supervisor:
                     tasks.start_soon(copy, process.stdout, file, partial(self.on_output, program.name))
                 yield process
                 await self._stop_left_behind(process)
-                # A process that left the group may hold the pipe open for ever.
+                # A process that left the group may keep the pipe open forever.
                 tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
 
     @asynccontextmanager
@@ -296,7 +296,7 @@ class Supervisor:
             stderr=stderr,
             cwd=program.folder,
             env=program.environment,
-            # Its group can then be signalled without us, and Ctrl-C in our terminal does not reach it: `_end_all`
+            # A group of its own can be signalled separately, and Ctrl-C in our terminal does not reach it: `_end_all`
             # stops programs in order.
             start_new_session=True,
         )
@@ -362,12 +362,12 @@ def stop_space(path: Path, run: RunFile) -> bool:
             time.sleep(_POLL_SECONDS)
         if run.is_running(supervisor):
             os.kill(supervisor, signal.SIGKILL)
-    # A killed supervisor leaves its programs, and the run file may have newer ids than `run`.
+    # The programs of a killed supervisor keep running, and the run file may have newer ids than `run`.
     newest = read_run_file(path) or run
     left = {**run.processes, **newest.processes}
     stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
     _remove_fifos(newest.fifos)
-    if path.exists():  # a supervisor that ended in order has removed it
+    if path.exists():  # a supervisor that ended normally has removed it
         end_run(path, newest, "was killed", at=last_write(program_logs.log_folder(path.parent)))
     return was_alive or bool(stopped)
 

@@ -126,7 +126,7 @@ class FigureStore:
             except (sqlite3.Error, OSError) as error:
                 log.warning("%s: cannot be used, so figures are kept in memory: %s", self._path, error)
                 self._opened = _open(None)
-            finalize(self, self._opened.close)  # of a space that nobody closes
+            finalize(self, self._opened.close)  # for a space that is never closed
             self._stored_until = dict(
                 self._opened.execute("SELECT participant, max(at) FROM samples GROUP BY participant")
             )
@@ -182,7 +182,7 @@ class FigureStore:
                 if not self._is_failing:
                     log.warning("figures not stored: %s", error)
                 self._is_failing = True
-                for participant, _ in self._batch:  # its next status is stored even if it says the same
+                for participant, _ in self._batch:  # so that the next status is stored even if it is the same
                     self._last.pop(participant, None)
                     self._seen.pop(participant, None)
             finally:

@@ -116,7 +116,7 @@ class SqliteLog(SpaceLog):
 
     def _earlier_tails(self) -> list[Path]:
         """Return the tail files of an earlier run, oldest first. Raises `OSError`."""
-        # `glob` finds nothing in a folder that cannot be read: the newest entries would be missing without a word.
+        # `glob` finds nothing in an unreadable folder: the newest entries would be missing without an error.
         tails = (one for one in self.path.parent.iterdir() if one.name.startswith(self._tail_name))
         return sorted((one for one in tails if one.suffix[1:].isdecimal()), key=_number_of)
 
@@ -229,7 +229,7 @@ class SqliteLog(SpaceLog):
             try:
                 self._moved[0].unlink(missing_ok=True)
             except OSError:
-                break  # the next start reads it again, so it needs the newer state in the files behind it, too
+                break  # the next start reads this file again, so the older files must have the newer state, too
             del self._moved[0]
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class SqliteLog(SpaceLog):
     def _create(self, epoch: str) -> None:
         """Create the file under another name first, so that a killed gateway leaves no incomplete file."""
         new = self.path.with_name(f"{self.path.name}.new")
-        # SQLite would apply the changes that were meant for a file that was moved away.
+        # SQLite would apply the changes to a file that was moved away.
         for left in (f"{new.name}", f"{new.name}-journal", f"{self.path.name}-wal", f"{self.path.name}-shm"):
             self.path.with_name(left).unlink(missing_ok=True)
         new.touch(mode=0o600, exist_ok=False)
@@ -318,7 +318,7 @@ def _open(path: Path, durability: Durability) -> _OpenedFile:
     database = sqlite3.connect(path, check_same_thread=False, timeout=5.0, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it delays no sender
+        database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does this and delays no sender
         database.execute(f"PRAGMA synchronous = {'NORMAL' if durability == 'flushed' else 'FULL'}")
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
             raise Unreadable("not a history of a gateway")

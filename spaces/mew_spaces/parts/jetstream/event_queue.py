@@ -93,7 +93,7 @@ class EventQueue:
         self._waiting_bytes = 0
         self._in_flight: OwnBatch | None = None
         self._number = 0
-        self._wake = asyncio.Event()  # one of `anyio` cannot be used again, and is not cheap to make
+        self._wake = asyncio.Event()  # an event of `anyio` cannot be cleared, and a new one each time is slow
         self._failing_since: dict[str, float] = {}
         self.gateway = 0
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
@@ -115,7 +115,7 @@ class EventQueue:
         self._waiting.clear()
         self._waiting_bytes = self._number = 0
         self.gateway = gateway
-        self._failing_since.pop("append", None)  # that attempt is over
+        self._failing_since.pop("append", None)  # the failed attempt has ended
         for one in dropped:
             self._refuse(one.submission)
         if gateway:
@@ -164,15 +164,15 @@ class EventQueue:
                 if self._in_flight is not None and self._in_flight.is_late:
                     await self._append(self._in_flight)
                 elif self._in_flight is None and self._waiting:
-                    await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
-                    if self._waiting:  # else it was refused meanwhile
+                    await asyncio.sleep(0)  # include events of the next turn of the event loop
+                    if self._waiting:  # empty if all were refused in the meantime
                         await self._send()
                 else:
                     self._wake.clear()
                     await self._wake.wait()
 
     async def _notice_late(self) -> None:
-        # One timer for all batches: one for each costs more than the rest of what the queue does for it.
+        # One timer for all batches: a timer for each costs more than the rest of the queue's work.
         while True:
             batch = self._in_flight
             await anyio.sleep(LATE_SECONDS)
@@ -202,7 +202,7 @@ class EventQueue:
         self._waiting_bytes -= size
         data = encode_batch(header, [one.data for one in packed])
         batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
-        # While the backplane does not work, each batch waits for an answer: it says what is wrong.
+        # While the backplane fails, wait for the answer to each batch: it contains the error.
         is_late = self.is_refused or bool(self._failing_since)
         self._in_flight = batch = OwnBatch(header, [one.submission for one in packed], data, batch_id, is_late)
         if not is_late:
@@ -221,7 +221,8 @@ class EventQueue:
             if not self.is_refused:
                 log.warning("backplane: %s; envelopes are refused until they can be stored", error)
             self.is_refused = True
-            # Not its events: an earlier copy may be stored, and a missing permission may be that of another call.
+            # Keep its own events: an earlier copy may be stored, and the missing permission may be that of another
+            # call.
             self._refuse_waiting(before=inf)
         else:
             batch.is_late = self.is_refused = False

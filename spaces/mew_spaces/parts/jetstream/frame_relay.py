@@ -111,7 +111,7 @@ class FrameRelay:
             while self._outgoing:
                 try:
                     await self._backplane.publish(self._pack())
-                except BackplaneError as error:  # lost: the next frame's number shows it
+                except BackplaneError as error:  # the frame is lost; the number of the next one shows it
                     log.debug("frames not sent to other gateways: %s", error)
 
     def _pack(self) -> bytes:
@@ -133,10 +133,10 @@ class FrameRelay:
             return
         for stream_id, number, targets, data in frames:
             if len(self._early) >= MAX_WAITING_FRAMES or self._early_bytes + len(data) > MAX_WAITING_BYTES:
-                continue  # lost: the next frame's number shows it
+                continue  # the frame is lost; the number of the next one shows it
             last = self._received.get((origin, stream_id))
             self._received[origin, stream_id] = number
-            # Of a stream whose first frames this gateway did not see, it began to listen in the middle.
+            # Without a known number, this gateway began to listen in the middle of the stream.
             missed = 0 if last is None else max(0, number - last - 1)
             self._early.append((applied, RemoteFrame(StreamFrame(stream_id, data), targets, missed)))
             self._early_bytes += len(data)

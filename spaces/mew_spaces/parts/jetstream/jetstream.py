@@ -109,7 +109,7 @@ class JetStreamBackplane(Backplane):
 
     @property
     def stale_lease_seconds(self) -> float:
-        return 2 * self._table.lease_seconds  # the clock of the table starts late and is slow
+        return 2 * self._table.lease_seconds  # the table's clock starts late and is slow
 
     async def send(self, data: bytes, batch_id: str) -> None:
         if len(data) <= self._part_bytes:
@@ -140,7 +140,7 @@ class JetStreamBackplane(Backplane):
             if _PART in headers:
                 parts[sequence] = data
                 part_bytes += len(data)
-                while part_bytes > _MAX_UNUSED_PARTS:  # no gateway leaves so many
+                while part_bytes > _MAX_UNUSED_PARTS:  # gateways leave fewer
                     part_bytes -= len(parts.pop(next(iter(parts))))
                 return
             if _PARTS in headers:
@@ -192,7 +192,7 @@ class JetStreamBackplane(Backplane):
             prefix = f"{self._part_prefix(key)}.{version}"
             number_of_parts = int(count) if _COUNT.fullmatch(count) and _VERSION.fullmatch(version or "0-0") else 0
             parts = [await self._last_message(f"{prefix}.{number}") for number in range(number_of_parts)]
-            if None not in parts:  # else another gateway has replaced the value meanwhile
+            if None not in parts:  # a missing part: another gateway has replaced the value in the meantime
                 return SavedValue(b"".join([*(one.data for one in parts if one is not None), head.data]), head.sequence)
         raise BackplaneUnavailable(f"{key} changes too often to be read")
 
@@ -423,7 +423,7 @@ async def connect_jetstream(
 def safe_name(space: str) -> str:
     """Return a space id as one token of a subject, and of the name of a stream. Different ids stay different."""
     name = "".join(one if _PLAIN.fullmatch(one) else "".join(f"={b:02X}" for b in one.encode()) for one in space)
-    if len(name) > _MAX_NAME:  # names of streams become those of folders
+    if len(name) > _MAX_NAME:  # NATS names folders after streams
         name = f"{name[:40]}=={hashlib.sha256(space.encode()).hexdigest()[:32]}"
     return name
 

@@ -36,7 +36,7 @@ _LINK_ERRORS: Final = (nats.errors.Error, OSError, RuntimeError)
 """Errors of `nats-py` when a connection fails: `RuntimeError` if `uvloop` has just closed the transport."""
 
 _WRONG_REVISION: Final = (10071, 10164)
-_NO_PEERS: Final = 10005  # also while the servers of a cluster start
+_NO_PEERS: Final = 10005  # a cluster may also be starting
 
 _STORAGE: Final = (
     "give it more storage, or lower limits.history_bytes in space.yaml: a space needs twice that and 64 MiB"
@@ -70,7 +70,7 @@ class LinkTimes:
     """A reader without a message or heartbeat for this time asks another server."""
 
 
-logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it logs is raised as well, and logged here
+logging.getLogger("nats").setLevel(logging.CRITICAL)  # its messages are raised as errors and logged here
 
 
 class _EachMessage(asyncio.Future[Msg]):
@@ -117,11 +117,11 @@ class _Client(Client):
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         try:
             return await super()._process_headers(headers)
-        except (IndexError, ValueError):  # chosen by the writer of the message; it would end the connection each time
+        except (IndexError, ValueError):  # the sender chose the header; the error would end the connection each time
             return None
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        # `uvloop` does not let a lost connection send the rest: the error would end this halfway.
+        # `uvloop` refuses to send the rest on a lost connection: the error would stop the cleanup halfway.
         self._pending, self._pending_data_size = [], 0
         await super()._close(status, do_cbs)
 
@@ -143,7 +143,7 @@ class _LinkedClient:
 
     async def note_error(self, error: Exception) -> None:
         self.error = error
-        if self.denial is not None:  # what was not permitted is never answered
+        if self.denial is not None:  # a request without permission never gets an answer
             self._end_calls()
 
     async def note_closed(self) -> None:
@@ -211,7 +211,7 @@ class NatsLink:
         except _LINK_ERRORS as error:
             raise _translated(error) from None
         subscription = LinkSubscription(receive, connection, vendor)
-        if self._connection is not connection:  # lost meanwhile
+        if self._connection is not connection:  # lost in the meantime
             receive(None)
         connection.subscriptions.add(subscription)
         return subscription
@@ -267,7 +267,7 @@ class NatsLink:
                     reconnect_time_wait=0,
                     connect_timeout=self.times.connect,
                     flush_timeout=self.times.request,
-                    skip_subject_validation=True,  # all are made of safe tokens
+                    skip_subject_validation=True,  # all subjects consist of safe tokens
                     error_cb=connection.note_error,
                     closed_cb=connection.note_closed,
                     **arguments,

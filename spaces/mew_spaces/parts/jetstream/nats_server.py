@@ -76,13 +76,13 @@ class NatsServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(self._inherited.descriptor,) if self._inherited is not None and sys.platform != "win32" else (),
-            start_new_session=True,  # Ctrl-C is for the owner, which stops it last
+            start_new_session=True,  # Ctrl-C is for the gateway, which stops the server last
         )
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
             if (found := self._ports()) is not None:
                 self.pid, self.address = found
-                self._port = int(self.address.rpartition(":")[2])  # another start keeps the address
+                self._port = int(self.address.rpartition(":")[2])  # a restart keeps the port
                 return
             time.sleep(_POLL_SECONDS)
         self.stop()
@@ -94,7 +94,7 @@ class NatsServer:
         if process is None:
             return
         assert process.stdin is not None
-        process.stdin.close()  # its guard ends it
+        process.stdin.close()  # its guard then ends it
         if sys.platform == "win32":
             process.terminate()
         try:

@@ -47,7 +47,7 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
     """Connect to the backplane of a configuration while the block runs; see `open_storage`."""
     options = config.backplane
     assert isinstance(options, JetStreamOptions)
-    # Besides envelopes that a member may ask for later, there are joins, statuses and ticks.
+    # The storage holds envelopes that members may still request, and also joins, statuses and ticks.
     kept_bytes = 2 * config.limits.history_bytes + 64 * 1024 * 1024
     token = None
     async with AsyncExitStack() as stack:
@@ -99,7 +99,7 @@ class _SharedServer:
                     return
                 await anyio.sleep(_POLL_SECONDS)
             with suppress(OSError, ValueError, LookupError):
-                self._read_place()  # other gateways may wait for the server there
+                self._read_place()  # other gateways may wait for a server at this address
             try:
                 await anyio.to_thread.run_sync(self._start)
             except BackplaneRefused:

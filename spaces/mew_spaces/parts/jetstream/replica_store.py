@@ -215,7 +215,7 @@ class ReplicaStore:
 
         Raises `BackplaneUnavailable`.
         """
-        batch, content = snapshot.batch, snapshot.model_dump_json().encode()  # now: it changes with the next batch
+        batch, content = snapshot.batch, snapshot.model_dump_json().encode()  # now: the next batch changes it
         packed = await to_thread.run_sync(zlib.compress, content)
         there = await self._backplane.load(_snapshot_key(batch))
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
@@ -226,7 +226,7 @@ class ReplicaStore:
             revision = 0 if saved is None else saved.revision
             await self._backplane.save(_SNAPSHOTS_KEY, to_json(newest), expected=revision)
         except Conflict:
-            return  # another gateway keeps one
+            return  # another gateway saves one
         for old in known:
             if old not in newest:
                 await self._backplane.delete(_snapshot_key(old))
@@ -284,7 +284,7 @@ class GatewayLeases:
         now = anyio.current_time()
         present = {number for number in others if f"{_LEASE_PREFIX}{number}" in self._leases}
         self._seen = (self._seen & others) | present
-        # Of one that was never seen, the lease may come late, or it ended before this gateway started.
+        # The lease of an unseen gateway may come late, or ended before this gateway started.
         self._unseen_since = {number: self._unseen_since.get(number, now) for number in others - self._seen}
         late = {name for name, since in self._unseen_since.items() if now - since >= self._unseen_seconds}
         found = sorted((self._seen - present) | late)

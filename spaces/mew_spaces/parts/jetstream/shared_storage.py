@@ -165,7 +165,7 @@ class SharedStorage:
     async def _begin(self) -> None:
         """Take a number, and wait until it is announced in the order. Raises `BackplaneUnavailable`."""
         number = await self._stored.take_number()
-        # Before the others learn of this gateway: one without a lease counts as gone.
+        # Before others see this gateway: a gateway without a lease counts as gone.
         await self._leases.renew(number)
         self._queue.begin(number)
         with anyio.move_on_after(self.options.start_seconds):
@@ -212,7 +212,7 @@ class SharedStorage:
                 if is_started:
                     log.warning("backplane: %s", error)
                     self._leave_others()
-                # Another gateway may have removed batches since their snapshot was chosen here.
+                # Another gateway may have removed batches after their snapshot was chosen here.
                 elif not isinstance(error, BackplaneUnavailable | HistoryLost) or anyio.current_time() >= starts_until:
                     raise
                 await anyio.sleep(self.options.renew_seconds)
@@ -242,7 +242,7 @@ class SharedStorage:
         service = self._service
         if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder is creating the space")
-        if self._has_begun:  # everything was lost there: members learn that the history has a gap
+        if self._has_begun:  # all batches were lost: members must see a gap in the history
             held = self._space.state
             kept = SpaceState(invited=held.invited, removed=held.removed, grants=held.grants, pauses=held.pauses)
             kept.shut_down = held.shut_down
@@ -294,7 +294,7 @@ class SharedStorage:
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
         self._applied.set()
-        self._applied.clear()  # it wakes those that wait now
+        self._applied.clear()  # wakes all current waiters
 
     def _keep(self) -> None:
         """Store numbered entries in this gateway's log; the backplane also has them."""
@@ -307,7 +307,7 @@ class SharedStorage:
             if self._is_copying:
                 log.error("history not kept any more by this gateway: %s; its next start fetches the rest", error)
             self._is_copying = False
-            for key, value in sealed.state.items():  # with the next batch, for a gateway that starts alone
+            for key, value in sealed.state.items():  # included in the next batch, for a gateway that starts alone
                 self.log.put(key, value)
         self.log.publish(sealed)
 

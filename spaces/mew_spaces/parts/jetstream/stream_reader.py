@@ -155,24 +155,25 @@ class Consumer:
         if not self._is_over:
             try:
                 self._read(message)
-            except ValueError:  # sent to the address of this reader, but not by the server
+            except ValueError:  # another client sent it to the address of this reader
                 report_foreign("a message to the reader of a stream")
 
     def _read(self, message: Msg | None) -> None:
         headers = {} if message is None else message.headers or {}
-        # Before the headers, which the writer of a stored message chooses: this comes from the server.
+        # Check the reply address before the headers: the server writes the former, the sender of a message the latter.
         if message is not None and message.reply.startswith(_STORED):
             self._read_stored(message, headers)
         elif message is None or headers.get("Status") != "100":
             self.end()
-        # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
+        # Flow control: the server waits for this answer before it continues. A heartbeat of a stalled consumer asks
+        # again.
         elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             self._asked.put_nowait(reply)
         elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:
             self.end()
 
     def _read_stored(self, message: Msg, headers: dict[str, str]) -> None:
-        # What `metadata` of `nats-py` reads, at a tenth of its cost.
+        # The same as `metadata` of `nats-py`, at a tenth of its cost.
         place = message.reply.split(".")
         sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
         self._delivered += 1
@@ -182,7 +183,7 @@ class Consumer:
             self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
 
     def _hand_over(self, message: StoredMessage) -> None:
-        # Here, not in a task of its own: one more turn of the event loop for each message costs as much as reading it.
+        # Apply it here, not in another task: one more turn of the event loop costs as much as reading the message.
         try:
             if message.sequence != self.after + 1 and not self._source.has_gaps:
                 raise HistoryLost(f"message {self.after + 1} is no longer kept")

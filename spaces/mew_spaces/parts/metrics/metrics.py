@@ -68,7 +68,7 @@ def _written(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
 
     # Versions in the header are left out: the encoders fail on those that are not numbers.
     encode, media_type = choose_encoder(OPEN_METRICS if OPEN_METRICS in accept else "")
-    collected = SimpleNamespace(collect=lambda: _families(metrics))  # all that encoders need of a registry
+    collected = SimpleNamespace(collect=lambda: _families(metrics))  # the only method of a registry that encoders need
     return encode(collected), media_type
 
 

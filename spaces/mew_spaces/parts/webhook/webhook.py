@@ -109,7 +109,7 @@ class AttentionWebhook:
 
     async def _post(self, item: AttentionItem) -> None:
         at = wire_timestamp(datetime.now(UTC))
-        # `text` is what Slack, Mattermost and Teams show, `content` what Discord shows. The exact words are in `item`.
+        # Slack, Mattermost and Teams display `text`, Discord displays `content`. `item` has the exact words.
         text = chat_line(f"{self._space}: {item.reason}")
         told = {"text": text, "content": text, "space": self._space, "at": at, "item": _as_json(item)}
         body = json.dumps(told).encode()
