@@ -557,7 +557,7 @@ class AgentRuntime(Hooks):
         Uses tasks: sending waits while the gateway is away, and must not delay receiving.
         """
         if outcome in ("queued", "no_room") and self._me.messenger.is_paused:
-            self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
+            self._me.start_soon(self._me.control.announce)  # a paused agent makes no call that would update the board
         if decision.fit is not None and outcome in ("next", "queued", "no_room"):
             self._me.start_soon(partial(self.headroom.warn, chat, decision.fit, is_held=outcome == "no_room"))
         if outcome == "queued":

@@ -69,7 +69,7 @@ def item_size(item: Item, counted_tokens: int | None = None, units: Units | None
     Ignores a reported size that the text cannot have.
     """
     units, known = features(item.text()) if units is None else units, item.known_tokens
-    if item.images:  # a tokenizer counts none of them
+    if item.images:  # tokenizers do not count them
         return ItemSize(item.seq, units + IMAGE_TOKENS * len(item.images), tool_result=item.role == "tool")
     # With another tokenizer or with tool calls in it, a text takes at most twice its count. A larger figure includes
     # something that is not sent again.

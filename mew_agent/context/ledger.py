@@ -243,7 +243,7 @@ class Ledger:
 
     def _put_back(self, fact: PutBack) -> None:
         if fact.replaced:
-            # What a stub saved is the price before minus its own projection, so that much returns.
+            # A stub saved its old price minus its own projection, so add this amount again.
             new = {size.seq: size for size in fact.replaced}
             had = {seq: fact.prices.get(seq, size.project(self.calibration)) for seq, size in new.items()}
             self._exchange(new, {seq: min(0, self.projection(seq) - tokens) for seq, tokens in had.items()})

@@ -48,8 +48,8 @@ class Preamble:
     tokens: FixedTokens = NO_GROWTH
     summary_tokens: int = 0
     summary: ItemSize | None = None
-    texts: FixedTexts = NO_TEXTS  # of the next request
-    sent: FixedTexts = NO_TEXTS  # of the last reported call
+    texts: FixedTexts = NO_TEXTS  # texts of the next request
+    sent: FixedTexts = NO_TEXTS  # texts of the last reported call
     counted_growth: int | None = None  # tokens that a server counted between the two prefixes
     is_held: bool = False  # whether the last report has the prefix of the one before it, so that its price stays sure
     reviews_left: int = 0

@@ -135,10 +135,10 @@ class Comparison(NamedTuple):
 
     reported: int
     grown_tokens: int
-    sent: Sequence[ItemSize]  # what entered between the two
-    projected_tokens: int  # of these items
-    units: float  # their features together
-    drift: Drift | None  # of the prompt that was expected; None without one before
+    sent: Sequence[ItemSize]  # items between the two
+    projected_tokens: int  # projected size of these items
+    units: float  # features of these items together
+    drift: Drift | None  # drift from the expected prompt; None without an earlier prompt
     is_comparable: bool  # whether both prompts were reported under the same terms
     same_model: bool
     same_fingerprint: bool

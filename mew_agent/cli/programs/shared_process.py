@@ -108,7 +108,7 @@ class _Agents:
             terminal.warn(f"'{order.name}': its log cannot be written: {error}")
         finally:
             del self._scopes[order.name]
-            if anyio.current_effective_deadline() > -math.inf:  # else the whole process ends, not this agent
+            if anyio.current_effective_deadline() > -math.inf:  # otherwise the whole process ends, not only this agent
                 self._send(AgentNote(name=order.name, code=code))
 
     def _send(self, note: AgentNote) -> None:

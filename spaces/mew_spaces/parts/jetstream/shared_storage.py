@@ -288,7 +288,7 @@ class SharedStorage:
                 log.exception("failed to perform an event")
             if isinstance(decision.event, GatewayIsGone) and decision.event.gateway == self._queue.gateway:
                 self._leave_others()
-        for submission in waiting:  # this gateway was gone before its batch came
+        for submission in waiting:  # this gateway counted as gone before its batch was applied
             self._service.refuse(submission)
         self._service.settle()
         self._stored.note_applied(len(events), len(batch.data))
