@@ -14,7 +14,7 @@ const DECLARED = { label: "from space.yaml", hint: "Its program is in space.yaml
 const AWAY = { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." };
 
 export class AddForm {
-  /** `services` as for `Detail`. */
+  /** `services` are the `Services` of `app.js`. */
   constructor(services) {
     this._services = services;
     this._id = field("name", { placeholder: "name" });

@@ -28,6 +28,26 @@ const MAX_LOG = 60;
 const MAX_CHANGES = 500; // of proposed calls
 const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
 
+/**
+ * What the right pane and its forms use of the page.
+ * @typedef {object} Services
+ * @property {Requests} requests
+ * @property {FigureHistory} figures
+ * @property {string} me the user's participant
+ * @property {string} space
+ * @property {() => object} programs which can be started, as the gateway says
+ * @property {(kind: string, to?: string) => boolean} maySend
+ * @property {(id: string) => string[]} allowed the calls that a participant makes without asking
+ * @property {(time: string) => number | undefined} age in milliseconds, by the gateway's clock
+ * @property {() => number} now that clock
+ * @property {(id: string) => object | undefined} runningTurn
+ * @property {{seconds: number}} range of the charts; 0 is everything
+ * @property {SeriesColours} colours
+ * @property {() => object} totals of the space
+ * @property {(id: string) => [number, string][]} log the newest events: time and words
+ * @property {(id: string) => void} select
+ */
+
 /** One signed-in session, until the user signs out or the token is refused. */
 class SpaceView {
   constructor(session, onRefused) {

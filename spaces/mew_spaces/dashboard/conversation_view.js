@@ -18,7 +18,10 @@ const FOLLOW_PIXELS = 60;
 const NOT_OFFERED = "Not, or not yet, among what needs you; it cannot be approved here.";
 
 export class ConversationView {
-  /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
+  /**
+   * `list` scrolls, `empty` is shown without entries, and `newest` is the button to its end. `onDecide(entry, decision)`
+   * is called for proposals with "approve", "reject"; `onSelect(id)` for the name of a participant.
+   */
   constructor({ list, empty, newest }, conversation, { me, mayDecide, mayApprove, onDecide, onSelect, receiptOf, opened = new Set(), onOpen, changesOf = () => undefined }) {
     this._list = list;
     this._empty = empty;

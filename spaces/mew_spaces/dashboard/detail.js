@@ -21,10 +21,7 @@ const MAX_TOOL_CHARS = 300;
 const MARGIN = 0.02;
 
 export class Detail {
-  /**
-   * Shows the participant of a line in `root`. `services`: requests, figures, me, maySend(kind, to), age(time),
-   * runningTurn(id), range {seconds}, log(id), announce(words), allowed(id): what is always allowed, in words.
-   */
+  /** Shows the participant of a line in `root`. `services` are the `Services` of `app.js`. */
   constructor(root, line, services) {
     this.id = line.id;
     this._services = services;

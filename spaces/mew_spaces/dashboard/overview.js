@@ -19,7 +19,7 @@ const LEGEND = [
 ];
 
 export class Overview {
-  /** `services` as for `Detail`. */
+  /** `services` are the `Services` of `app.js`. */
   constructor(root, services) {
     this._services = services;
     this._chartBox = make("div", "chart");
