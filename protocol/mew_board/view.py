@@ -150,7 +150,7 @@ class ParticipantView:
     @property
     def word(self) -> str:
         """The most important word about it."""
-        # That it is away explains why it reads nothing.
+        # The absence already explains unread messages.
         said = (one for one in self.items if self.entry.connected or one.kind != "unread")
         urgent = next(said, None)
         if urgent is not None and (urgent.level != "notice" or self._says("calm")):

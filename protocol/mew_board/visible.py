@@ -96,7 +96,7 @@ def _word(characters: list[str]) -> str:
     letters = [one for one in characters if unicodedata.category(one)[0] == "L"]
     is_alike = bool(letters) and all(_looks_ascii(one) for one in letters)
     shown: list[str] = []
-    marks = _MOST_MARKS  # of the letter before; without a letter none fits
+    marks = _MOST_MARKS  # of the letter before; a mark without a letter does not fit
     for one in characters:
         is_mark = not one.isascii() and unicodedata.category(one)[0] == "M"
         is_odd = _misleads(one, has_ascii=has_ascii, is_alike=is_alike)

@@ -350,7 +350,7 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
 def _state_remark(status: Status, *, is_connected: bool) -> str:
     """Return the state of an agent; empty if it has ended or is shown elsewhere."""
     report, doing = report_of(status), state(status.status or "")
-    # A program that sends no status when it joins again keeps its last one.
+    # A program that joins again without a status keeps its last one.
     is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")
     # The WINDOW column already shows the reason for a missing figure.
     why = why_unknown(report) if report.reason and status.tokens is None else None
@@ -377,7 +377,7 @@ def report_line(entry: BoardEntry, now: datetime) -> str:
     found.append(f"in {when}" if when.startswith("~") else when if when.startswith("full") else "")
     found.append("" if report.last_compaction is None else f"last compaction {last_compaction(report, now)}")
     found.append("" if status is None or status.word.word in ("", "active") else words(status.word.word))
-    return one_line(", ".join(filter(None, found)))  # a level or a status of a peer is no second line
+    return one_line(", ".join(filter(None, found)))  # so that a peer's level or status is not a second line
 
 
 def approvals(status: Status | None) -> tuple[Waiting, ...]:

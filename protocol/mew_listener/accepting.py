@@ -74,14 +74,14 @@ class Acceptor:
                 await asyncio.sleep(EXHAUSTED_PAUSE_SECONDS)
             elif error.errno == errno.EBADF:
                 raise
-            return None  # the client has gone already
+            return None  # the client has closed it already
         if self._budget.is_full():
             is_served = self._make_room()
             log.warning("too many open files: %s", "an older connection is closed" if is_served else "refused")
             if not is_served:
                 connection.close()
                 return None
-            await asyncio.sleep(0)  # the descriptor of the other one becomes free
+            await asyncio.sleep(0)  # lets the other connection free its descriptor
         return connection
 
     def _start(self, connection: socket.socket) -> None:

@@ -136,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
             self._hold()
 
     def eof_received(self) -> bool:
-        return False  # the transport closes: a client that has sent its end reads nothing more
+        return False  # the transport closes: a client that has sent its end reads no more
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -222,7 +222,7 @@ class HttpConnection(asyncio.Protocol):
         self.connections.unfinished.leave(self)
         if self._exchange is not None:
             self._exchange.end_body()
-        elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
+        elif self._h11.our_state is h11.DONE:  # the rest of an answered request
             self._start_next()
 
     def _begin(self, event: h11.Request) -> None:
@@ -326,7 +326,7 @@ class HttpConnection(asyncio.Protocol):
         if not keeps_alive or self._h11.our_state is h11.MUST_CLOSE:
             self._close()
             return
-        self.connections.count(self, self.address)  # its next request may be another client's
+        self.connections.count(self, self.address)  # its next request may come from another client
         self._set_deadline(KEEP_ALIVE_SECONDS)
         self.resume_reading()
         if self._h11.their_state is h11.DONE:
@@ -398,10 +398,10 @@ class HttpConnection(asyncio.Protocol):
         self._is_refused = True
         self._abort_after(CLOSE_SECONDS)
         if self.transport.can_write_eof() and self._h11.our_state is not h11.IDLE:
-            self.resume_reading()  # a reset in place of an orderly end would lose the answer
+            self.resume_reading()  # a reset instead of a normal end would lose the answer
             try:
                 self.transport.write_eof()
-            except OSError:  # the client has reset the connection, which the loop has not noticed yet
+            except OSError:  # the client has reset the connection, but the loop has not noticed it
                 self.transport.abort()
         else:
             self.transport.close()

@@ -69,7 +69,7 @@ class TrustedProxies:
         client = None
         for written in reversed(addresses):
             parsed = _parsed(_without_port(written))
-            if parsed is None:  # a hidden or unknown client: the proxy behind it is the nearest that is known
+            if parsed is None:  # a hidden or unknown client: use its proxy, the nearest known address
                 break
             client = str(parsed)
             if not self.trusts(client):

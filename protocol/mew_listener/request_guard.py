@@ -106,7 +106,7 @@ class RequestGuard:
         hosts, origin = [headers.get("host", "")], headers.get("origin", "")
         forwarded = self._proxies.read(client, raw_headers)
         if forwarded is not None:
-            # The proxy's own Host header is checked, too: a page of another name cannot set it.
+            # Check the proxy's own Host header, too: a page under another name cannot set it.
             hosts.append(forwarded.host or "")
             client = forwarded.client
         problem = self._problem([one.lower() for one in hosts if one], origin)
@@ -132,7 +132,7 @@ class RequestGuard:
         if name in self._hosts:
             return True
         try:
-            ipaddress.ip_address(name)  # any address is accepted: DNS rebinding needs a name
+            ipaddress.ip_address(name)  # any address is accepted, because DNS rebinding needs a name
         except ValueError:
             return False
         return True

@@ -70,7 +70,7 @@ class Server:
         ending = set[object]()
         with anyio.move_on_after(self._options.stop_seconds):
             while True:
-                for connection in connections - ending:  # one may have been accepted just now
+                for connection in connections - ending:  # includes connections accepted in the meantime
                     connection.shutdown()
                     ending.add(connection)
                 await anyio.sleep(_STOP_POLL_SECONDS)
@@ -122,7 +122,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     )
     listener = socket.socket(family, kind, proto)
     try:
-        if sys.platform != "win32":  # on Windows it would let two programs share the port
+        if sys.platform != "win32":  # on Windows two programs could then share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)

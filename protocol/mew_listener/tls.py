@@ -57,8 +57,8 @@ class TlsHandshake(asyncio.Protocol):
             self.transport.write(_NO_TLS)
             self.transport.close()
             return
-        # The server's TLS starts only now: a silent connection costs none of its buffers, and the first bytes show
-        # whether the client speaks TLS at all.
+        # The server's TLS starts only now: a silent connection needs no TLS buffers, and the first bytes show whether
+        # the client speaks TLS.
         self.transport.pause_reading()
         self._handshake = self._loop.create_task(self._shake_hands())
 
@@ -83,7 +83,7 @@ class TlsHandshake(asyncio.Protocol):
             self._loop.start_tls(transport, self, self._context, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS)
         )
         try:
-            for _ in range(2):  # until the layer of TLS has the transport
+            for _ in range(2):  # until the TLS layer has the transport
                 await asyncio.sleep(0)
             _feed(transport.get_protocol(), hello)
             secure = await starting
@@ -94,7 +94,7 @@ class TlsHandshake(asyncio.Protocol):
             return
         finally:
             self._forget()
-        if secure is None or secure.is_closing():  # asyncio returns None for a connection that was lost meanwhile
+        if secure is None or secure.is_closing():  # asyncio returns None for a connection that was lost in the meantime
             transport.abort()
             return
         secure.set_protocol(self._protocol)

@@ -189,7 +189,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._end()
         self._protocol.send_close(code, reason)
         self._write()
-        self.transport.resume_reading()  # the peer's close frame must get through
+        self.transport.resume_reading()  # so that the peer's close frame arrives
         self._abort_after(CLOSE_TIMEOUT_SECONDS)
 
     # Called by the transport
@@ -217,7 +217,7 @@ class WebSocketConnection(asyncio.Protocol):
         if self._abortion is not None:
             self._abortion.cancel()
         self._connections.remove(self)
-        self._protocol.receive_eof()  # ends the parser, which refers to itself
+        self._protocol.receive_eof()  # ends the parser, which has a reference to itself
         self.channel = None
 
     # Called by the server
@@ -337,7 +337,7 @@ class WebSocketConnection(asyncio.Protocol):
         if size - offset < header:
             self._partial_header = data[offset:]
             return size
-        # The parser gets exactly one frame at a time: what follows it may take the fast path again.
+        # The parser gets exactly one frame at a time, so that the next frame may take the fast path.
         first, end = data[offset], offset + header + length
         if first & _OPCODE in (_TEXT, _BINARY):
             self._is_fragmented = not first & _FINAL
@@ -419,7 +419,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._ping.cancel()
         if not self._is_over:
             self._is_over = True
-            # Not at once: the caller that closes a connection may be in the middle of a broadcast.
+            # Later: the caller that closes a connection may be in the middle of a broadcast.
             self._loop.call_soon(self.channel.disconnected)
 
     def _write(self) -> None:

@@ -117,8 +117,8 @@ def decode_complete(raw: bytes, max_bytes: int) -> tuple[Envelope, bytes] | None
         data = adapter.serializer.to_json(envelope, by_alias=True, exclude_none=True)  # cheaper than `exclude_unset`
     except ValueError:
         return None
-    # A null that the sender did not write stands for NaN, infinity or a number that the parser read as infinity. To
-    # encode costs a third of a search for such numbers, and a gateway needs the bytes in any case.
+    # A null that the sender did not write stands for NaN, infinity or a number that the parser read as infinity.
+    # Encoding costs a third of a search for such numbers, and a gateway needs the bytes in any case.
     if data.find(b"null") >= 0:
         return None
     protocol, envelope_id, ts, sender, kind = _headers_of(envelope.__dict__)
@@ -153,7 +153,7 @@ def _check_value(value: object, raw: bytes) -> None:
     """Raise `DecodeError` for a number that became infinity, and for a value nested too deeply."""
     if (_large_exponent(raw) or _many_digits(raw)) and _has_infinity(value):
         raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
-    # Counting brackets is far cheaper than walking the value, and few messages have that many.
+    # Counting brackets is far cheaper than walking the value, and few messages have so many.
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
         raise _too_deep()
 
@@ -174,7 +174,7 @@ def _id_in(value: object) -> str | None:
 
 
 def _has_too_many_values(text: bytes) -> bool:
-    # Commas within texts are told apart only if there are that many.
+    # Commas within texts are excluded only if there are so many.
     return _separators_in(text) > MAX_VALUES and _separators_in(_string.sub(b"", text)) > MAX_VALUES
 
 

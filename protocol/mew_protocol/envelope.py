@@ -102,7 +102,7 @@ class Draft(BaseModel):
         try:
             return compiled(type(self)).serializer.to_json(self, by_alias=True, exclude_unset=True)
         except PydanticSerializationError:
-            # Half a surrogate pair in a Python string, for instance of an emoji cut in two, has no UTF-8.
+            # A Python string may contain half a surrogate pair, for example of a cut emoji, which has no UTF-8.
             text = json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
             return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace").encode()
 
@@ -147,7 +147,7 @@ class Envelope(Draft):
             "from": draft.sender or sender,
             "kind": draft.kind or "",
         }
-        # Not `model_construct`: unknown keys may have any name, even those of its parameters.
+        # Not `model_construct`: unknown keys may have any name, even that of a parameter.
         return Envelope.model_validate(values, by_alias=True, by_name=False)
 
     @staticmethod

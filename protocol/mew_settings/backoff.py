@@ -8,7 +8,7 @@ def backoff_seconds(failures: int, first_seconds: float, longest_seconds: float,
 
     `jitter`, from 0 to 1, shortens it, so that clients that fail together do not return together.
     """
-    doublings = min(failures - 1, 30)  # keeps the power small; the maximum is reached long before
+    doublings = min(failures - 1, 30)  # keeps the power small; the maximum is reached far earlier
     return min(longest_seconds, first_seconds * (1 << doublings)) * (0.5 + 0.5 * jitter)
 
 

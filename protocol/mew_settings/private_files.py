@@ -88,7 +88,7 @@ def _write_draft(path: Path, content: bytes) -> Path:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             _sync(file)
-    except BaseException:  # also an interrupt: a draft must not stay behind
+    except BaseException:  # also an interrupt: remove the draft
         draft.unlink(missing_ok=True)
         raise
     return draft

@@ -129,13 +129,13 @@ class A2AServer:
         async def add(name: str, role: A2ARole) -> None:
             cards[name] = await self._card(name, role, request)
 
-        async with anyio.create_task_group() as tasks:  # participants that do not answer all wait at once
+        async with anyio.create_task_group() as tasks:  # so that silent participants delay the list only once
             for name, role in found.items():
                 tasks.start_soon(add, name, role)
         return JSONResponse({"agents": [agent_card_to_dict(cards[name]) for name in found]})
 
     async def _one_card(self, request: Request) -> Response:
-        # Strangers may read a card of a participant that they know, but not which others there are.
+        # Without a token, a card of a known participant can be read, but not the names of others.
         name, role = self._named(request, lists_others=False)
         return JSONResponse(agent_card_to_dict(await self._card(name, role, request)))
 
@@ -158,7 +158,7 @@ class A2AServer:
                 ),
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
-        try:  # before the SDK, which logs what clients send or leave unfinished as failures of its own
+        try:  # before the SDK, which logs invalid and incomplete requests as its own failures
             body = parse_json(await request.body())
         except DecodeError as error:
             problem = {"code": PARSE_ERROR, "message": error.detail}

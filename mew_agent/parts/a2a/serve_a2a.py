@@ -57,7 +57,7 @@ def serve(
     config = configuration_at(who.run_path)
     configured = agents_of(config, who)
     named = {} if config is None else config.participants
-    # How each participant answers. Observers and meters do not.
+    # The kind of answer of each participant. Observers and meters do not answer.
     roles = {
         name: role
         for name, one in named.items()
@@ -69,7 +69,7 @@ def serve(
     async def run() -> None:
         from mew_agent.parts.a2a.a2a_server import A2AServer  # needs the extra `a2a`
 
-        # A task has its own place for notices.
+        # A task has a separate place for notices.
         options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices=None)
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True

@@ -158,7 +158,7 @@ class _TaskUpdates:
                 case _:
                     pass
         answer = self._exchange.answer.text
-        if answer != "".join(self._shown):  # text that was shown and then discarded by the agent is replaced
+        if answer != "".join(self._shown):  # replace text that the agent discarded
             await self._artifact(answer, append=False, last_chunk=True)
         await self._status(TaskState.TASK_STATE_COMPLETED)
 

@@ -102,7 +102,7 @@ class AcpEngine(Engine):
 
     async def load(self) -> None:
         """Load the inbox and the session."""
-        await self.store.load()  # sets a damaged file aside
+        await self.store.load()  # renames a damaged file
         kept = await self.store.value(KEPT_AS, _KEPT)
         if kept is None or not kept.is_of(self.settings):
             return
@@ -181,14 +181,14 @@ class AcpEngine(Engine):
             self._window = window_in(session.opened)
             self._agent = session
             if not session.was_loaded:
-                self.external.on_changed("gone")  # it knows nothing of an earlier session
+                self.external.on_changed("gone")  # the new session has no earlier messages
             self._note_mode()
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
             await self.me.control.announce(status_word("ready"))
             await session.ended.wait()
-            self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
+            self._forget_agent()  # its end takes time, and the next chat must wait for the next start
         raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
 
     def _forget_agent(self) -> None:
@@ -237,7 +237,7 @@ class AcpEngine(Engine):
                         return await session.prompt(text, self._withdraw_questions)
                     finally:
                         self._interruptible = None
-            text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
+            text = GO_ON  # the interrupting compaction waited for the lock, and has ended
 
     @property
     def _is_answering(self) -> bool:
@@ -391,7 +391,7 @@ class AcpEngine(Engine):
             self._questions.discard(scope)
         if scope.cancelled_caught:
             return None
-        # The agent runs the call that it asked about, so a changed one allows nothing.
+        # The agent runs its original call, so an approval of a changed call allows nothing.
         is_allowed = (
             decision is not None and decision.kind == kinds.MCP_REQUEST and self.me.mcp.is_as_proposed(decision)
         )
@@ -413,7 +413,7 @@ class AcpEngine(Engine):
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
         decision = self.me.mcp.decision_before(request)
-        if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
+        if decision is None or decision.id != request.id:  # some gateways do not refuse a second decision
             raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
         if not self.me.mcp.is_as_proposed(request):
             problem = f"rejected: '{self.me.id}' runs the call as it proposed it; approve it without changes"

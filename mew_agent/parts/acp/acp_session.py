@@ -118,7 +118,7 @@ class LineTransport:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message. Do nothing if the agent has closed its input: it is exiting, and `receive` ends."""
-        # Raising here would leave `Connection` with a failed future that nobody awaits.
+        # An error raised here would leave `Connection` with a failed future that is never awaited.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.program.write_line(json.dumps(message, ensure_ascii=False))
 
@@ -250,7 +250,7 @@ class AcpSession:
 
     async def _change_mode(self, modes: SessionModes, wanted: str, *, is_configured: bool) -> None:
         method, params = modes.request_for(wanted)
-        self.mode = wanted  # before the request, because an update may report another one after it
+        self.mode = wanted  # before the request, because a later update may report another mode
         try:
             await self.request(method, {"sessionId": self.session_id, **params})
         except AcpFailed as error:
@@ -270,7 +270,7 @@ class AcpSession:
             problem = f"refused {method}: {error}{f': {detail}' if detail else ''}"
             raise AcpFailed(self.program.name, problem) from None
         except ConnectionError:
-            # If its output has not ended, we closed the connection, and there is nothing to wait for.
+            # If its output has not ended, we closed the connection, so do not wait.
             problem = await self.end_reason() if self.ended.is_set() else "was stopped"
             raise AcpFailed(self.program.name, problem, self.program.stderr_tail) from None
         return object_at(answer)

@@ -76,7 +76,7 @@ class AcpAnswer(Answering):
         return False
 
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
-        self._was_begun = was_begun  # then the prompt of an earlier process contained the remarks
+        self._was_begun = was_begun  # then the prompt of the earlier process contained the remarks
         return 0, 0
 
     async def make(self) -> str:
@@ -138,7 +138,7 @@ class AcpAnswer(Answering):
             return
         self._calls.add(call_id)
         if self.texts and not self.texts[-1].endswith("\n"):
-            self.texts.append("\n\n")  # what follows the call is a new paragraph
+            self.texts.append("\n\n")  # text after the call is a new paragraph
         shown = arguments if len(json.dumps(arguments, default=str)) <= MAX_ARGUMENT_CHARS else None
         await self._reasoning.call(call_id, title, shown or {})
 

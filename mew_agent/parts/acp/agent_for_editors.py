@@ -130,7 +130,7 @@ class AcpServer:
     # -- what happens in the space -----------------------------------------------------------------------
 
     async def _show_new_session(self, session: str) -> None:
-        await anyio.lowlevel.checkpoint()  # the response to session/new comes first
+        await anyio.lowlevel.checkpoint()  # so that the response to session/new comes first
         await self._update(session, {"sessionUpdate": "available_commands_update", "availableCommands": list(COMMANDS)})
         peer = self._me.peers.get(self._agent)
         if peer is not None and (usage := _usage_of(peer.context)) is not None:

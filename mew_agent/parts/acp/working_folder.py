@@ -77,7 +77,7 @@ class ProjectFiles:
                 inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
                 os.close(place)
                 place = inner
-            # Without O_NONBLOCK a pipe would hold up the thread for good.
+            # Without O_NONBLOCK a pipe would block the thread forever.
             found = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=place)
         finally:
             os.close(place)

@@ -98,7 +98,7 @@ class CompactionApproval:
         state = self._conversation.state
         plan = state.plan_compaction(action.target_tokens, action.method)
         if isinstance(plan, NothingToDo):
-            return CompactionDecision("unanswered", plan.reason)  # there is nothing to ask about
+            return CompactionDecision("unanswered", plan.reason)  # no compaction is planned
         self._asking, self._why_cancelled = anyio.CancelScope(), None
         proposed = ProposedCompaction(
             plan, action.trigger, action.target_tokens, state.history.revision, reason=action.reason
@@ -116,7 +116,7 @@ class CompactionApproval:
     async def _ask_and_compact(self, action: CompactAction, proposed: ProposedCompaction) -> None:
         decision = await self._ask(proposed)
         if decision.outcome == "urgent":
-            return  # it runs already
+            return  # already running
         if decision.outcome == "rejected":
             tokens = self._conversation.tracker.ledger.next_prompt_tokens
             self._rejection = Rejection(decision.sentence, tokens, time.monotonic())
@@ -155,7 +155,7 @@ class CompactionApproval:
             try:
                 envelope = await self._me.mcp.propose_to_self(params, approvers, remaining)
             except AnswerLost:
-                continue  # the connection was lost, and the gateway holds no proposal of ours
+                continue  # the connection was lost, and the gateway has no proposal of ours
             except (NotPermitted, GatewayError, PeerError) as error:
                 logger.warning("compaction not proposed: %s", error)
                 return CompactionDecision("unanswered", f"it could not be proposed: {error}")

@@ -148,7 +148,7 @@ def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False
     elif environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"):
         server = {"model": environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL}
         words = f"{server['model']} (window limited to {WINDOW_TOKENS:,} tokens)"
-    # A figure is checked with a short question after a compaction at the threshold, so none may come before it.
+    # A short question after a compaction at the threshold checks a figure, so no earlier compaction may run.
     agent = {**server, "context_token_limit": WINDOW_TOKENS}
     section = {"agent": agent, "auto_start": True}
     space = {
@@ -177,7 +177,7 @@ def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile,
         kept = keep
     finally:
         if not kept:
-            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave programs behind
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave programs running
             run_mew("down", "--space-dir", str(folder), check=False)
             shutil.rmtree(folder, ignore_errors=True)
             signal.signal(signal.SIGINT, handler)
@@ -187,12 +187,12 @@ def run_mew(*arguments: str, check: bool = True) -> None:
     """Run one of our own commands as a user would. Raises `DemoFailed` with its output."""
     command = [sys.executable, "-m", "mew_agent", *arguments]
     pipe = subprocess.PIPE
-    # In a session of its own, it does not receive the terminal's Ctrl-C.
+    # In its own session, it does not receive the terminal's Ctrl-C.
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as child:  # noqa: S603
         try:
             output, errors = child.communicate(timeout=START_SECONDS)
         except BaseException as error:
-            child.terminate()  # it cleans up before it ends
+            child.terminate()  # lets it clean up first
             child.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise DemoFailed(f"`mew {arguments[0]}` did not end within {START_SECONDS:g} seconds") from None

@@ -194,7 +194,7 @@ class DemoStory:
     async def _record_report(self, peer: Peer, context: PeerContext) -> None:
         report = context.report
         status = context.as_status()
-        assert status is not None  # a report came as a status
+        assert status is not None  # reports come as statuses
         self.show({"event": "status", "participant": peer.id, **status.model_dump(mode="json", exclude_none=True)})
         if report is None:
             return

@@ -72,7 +72,7 @@ def _space_of(place: SpaceFileOptions) -> SpaceConfig | None:
         return load_space(space_config_path(place.config, place.folder))
     except ConfigError:
         if place.config is not None or place.folder is not None:
-            raise  # outside of a space nothing is needed
+            raise  # without a space, nothing is required
     except SpaceConfigError as error:
         terminal.warn(f"{error}; what this space needs is not checked")
     return None
@@ -147,7 +147,7 @@ def _extras() -> Iterator[tuple[str, str]]:
         match = _EXTRA.match(line)
         if match is not None and match[2] not in _NOT_FOR_USERS:
             packages[match[2]].append(match[1])
-    common = packages[SPACE_EXTRA]  # which most other extras contain
+    common = packages[SPACE_EXTRA]  # most other extras contain these
     for extra, names in packages.items():
         own = names if extra == SPACE_EXTRA else [name for name in names if name not in common]
         yield extra, extra if extra in own else own[0]
@@ -186,7 +186,7 @@ def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
         )
     if done.returncode == 0:
         return _version_in(done.stdout) or "present", None
-    # Another program may lack the option and work.
+    # Another program may work without the option.
     return (None, _failure_of(done)) if is_known or done.returncode in (126, 127) else ("present", None)
 
 

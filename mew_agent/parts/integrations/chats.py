@@ -103,7 +103,7 @@ class LibraryEngine(Engine):
                     await self.me.report_context(
                         usage=reply.usage, window=self._window, messages=messages, model=self._model
                     )
-            except InvalidReport:  # the answer counts, whatever the provider reported
+            except InvalidReport:  # keep the answer even with an invalid report
                 await self.me.report_context(unknown="usage_implausible")
         return reply
 

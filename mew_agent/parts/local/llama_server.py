@@ -130,7 +130,7 @@ class LocalModel(BuiltinModel):
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
         """Serve the file to clients without a key, through a relay with limits. Raises the errors of `serve_local`."""
-        from mew_agent.parts.shared.relay import serve_relay  # needs a web server
+        from mew_agent.parts.shared.relay import serve_relay  # imports a web server
 
         gguf, key = Path(options.serves), secrets.token_urlsafe()
         own = LocalModelOptions(gguf, options.window_tokens, options.threads, options.name, options.reply_tokens or 0)
@@ -166,19 +166,19 @@ def _load(options: LocalModelOptions, api_key: str) -> Any:
     params.n_ctx = options.window_tokens
     is_packaged = options.gguf.parent.name == PACKAGED_MODEL
     params.n_predict = options.reply_tokens or (PACKAGED_REPLY_TOKENS if is_packaged else -1)
-    # One call at a time has the whole window; others wait their turn.
+    # One call at a time gets the whole window; others wait.
     params.n_parallel = 1
     params.cache_ram_mib = _PROMPT_CACHE_MIB
-    # llama.cpp's threads wait for each other in a busy loop. As many as cores would be ten times slower as soon as
-    # anything else runs, the agents for example.
+    # llama.cpp's threads wait for each other in a busy loop. With one thread per core, any other program, such as an
+    # agent, would make them ten times slower.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads or max(
         1, (os.cpu_count() or 1) // 2
     )
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [api_key]
-    params.cors_origins = "https://nowhere.invalid"  # no web page reads answers
-    params.endpoint_slots = False  # it would show the prompts of others
+    params.cors_origins = "https://nowhere.invalid"  # web pages cannot read answers
+    params.endpoint_slots = False  # it would show the prompts of other clients
     params.verbosity = -1
     try:
         return llama.Server(params)

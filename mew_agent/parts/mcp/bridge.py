@@ -70,7 +70,7 @@ class Bridge:
                     logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
                     if was_ready:
                         await self._report_status("ready")
-                        for method in LIST_CHANGED.values():  # the new process may offer other things
+                        for method in LIST_CHANGED.values():  # the new process may have other tools
                             await self._notify(method, {})
                     else:
                         was_ready = True
@@ -120,7 +120,7 @@ async def run_bridge(
     """
     me: Participant
 
-    # Sending runs in the participant's tasks: a missing gateway must not delay the server.
+    # Send in the participant's tasks, because a missing gateway must not delay the server.
     async def forward(method: str, params: dict[str, Any]) -> None:
         if me.may_send(kinds.MCP_NOTIFICATION):
             me.start_soon(me.send, kinds.MCP_NOTIFICATION, {"method": method, "params": params})

@@ -155,7 +155,7 @@ def _server(
     if url is not None:
         return {"url": url, "headers": dict(_parse_header(one) for one in headers)}
     arguments = _parse_arguments(args or "")
-    if command == "mew":  # this one, whatever PATH finds
+    if command == "mew":  # this installation, not the one in PATH
         command, *own = OWN_COMMAND
         arguments = [*own, *arguments]
     return {

@@ -223,7 +223,7 @@ async def _handle_notification(notify: Notify, message: types.ServerNotification
             fields = message.model_dump(by_alias=True, mode="json", exclude_none=True)
             if isinstance(message, _FORWARDED):
                 await notify(fields["method"], fields.get("params") or {})
-            else:  # for example progress: callers wait for the result only
+            else:  # for example progress: callers wait only for the result
                 logger.debug("server: %s %s", fields["method"], fields.get("params") or {})
 
 
@@ -276,7 +276,7 @@ async def _streams(program: ChildProgram) -> AsyncIterator[tuple[_Streams, anyio
             async for message in from_session:
                 await program.write_line(message.message.model_dump_json(by_alias=True, exclude_unset=True))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            to_session.close()  # the server reads no more: pending requests must fail
+            to_session.close()  # the server has stopped reading, so pending requests must fail
             ended.set()
 
     async with to_session, from_server, to_server, from_session, anyio.create_task_group() as tasks:

@@ -129,7 +129,7 @@ class OffersServer(Server[None]):
             raise MCPError(error.code, error.message, error.data) from None
         if ctx.method == "tools/list":
             return types.ListToolsResult(tools=[_tool(entry) for entry in result["tools"]])
-        # A typed result gets the keys that the client's version of the protocol requires.
+        # A typed result gets the keys that the client's protocol version requires.
         return _RESULTS[ctx.method].model_validate(result, by_name=False)
 
     async def _call_tool(self, ctx: Context, _params: object) -> HandlerResult:
@@ -141,7 +141,7 @@ class OffersServer(Server[None]):
         try:
             return types.CallToolResult.model_validate(result, by_name=False)
         except ValidationError:
-            # Content that MCP does not define, which other participants of a space may send.
+            # Content outside MCP, which other participants of a space may send.
             read = ToolResult.from_peer(result)
             return types.CallToolResult(content=[types.TextContent(text=read.text)], is_error=read.is_error)
 
@@ -244,14 +244,14 @@ async def serving_http(
 
     Port 0 picks a free port; `ping_seconds` as in `kept_alive`. Yields the URL. Raises `OSError` if the port is taken.
     """
-    # It logs a traceback when a client ends, or ends its session, while a call runs.
+    # It logs a traceback when a client or its session ends during a call.
     logging.getLogger("mcp.server.streamable_http").setLevel(logging.CRITICAL)
-    # The listener checks hosts and origins, and knows which others are allowed.
+    # The listener already checks hosts and origins, with the allowed ones.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     http = server.streamable_http_app(transport_security=unchecked, max_sessions=MAX_SESSIONS)
     # Without the participant's token, any local program could act as the participant.
     app = KeyCheck(kept_alive(http, ping_seconds), {"client of MCP": token}, requires_key=lambda _path: True)
-    # The sessions end first: they hold the event streams open for which the HTTP server would wait.
+    # End sessions first: otherwise the HTTP server waits for their open event streams.
     async with (
         serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions, allowed=allowed) as url,
         server.session_manager.run(),
@@ -284,7 +284,7 @@ def kept_alive(app: Asgi, ping_seconds: float) -> Asgi:
                     await active.wait()
                     continue
                 async with writing:
-                    # Chunks are whole events, so a comment may follow any of them.
+                    # Chunks are whole events, so a comment may follow any chunk.
                     if is_stream:
                         await send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
 

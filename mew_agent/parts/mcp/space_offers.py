@@ -143,7 +143,7 @@ class SpaceOffers:
     async def _call_peer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a peer's tool. Cancelling this cancels the peer's work, or withdraws the proposal."""
         me, peer_tools = await self._link.joined()
-        peer_tools.offered()  # names are known as soon as they have been offered
+        peer_tools.offered()  # makes the names of tools known
         target = peer_tools.target_of(name)
         if target is None:
             raise RequestFailed(INVALID_PARAMS, f"no tool '{name}' in space '{me.space}'; list the tools again")
@@ -177,7 +177,7 @@ class SpaceOffers:
         except PeerTimeout:
             return {**outcome, "waited_seconds": wait_seconds}
         outcome["answer"] = str(answer.body.get("text") or "")
-        # An agent of another implementation reports why it failed before it sends the answer about it.
+        # An agent of another implementation reports the cause of its failure before its answer.
         context = me.peers[to].context if to in me.peers else None
         reported = words.failure(context.as_status()) if context is not None and context.at != before else None
         failure = reported or value_at(answer.body, "failure", "problem")
@@ -271,7 +271,7 @@ class SpaceOffers:
     async def _read(self, read: Callable[[GatewayApi], T]) -> T:
         """Find the space's gateway, and read from it. Raises the errors of `find_gateway`."""
         outcome: Future[T] = Future()
-        outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
+        outcome.set_running_or_notify_cancel()  # it runs to its end, even without a waiter
 
         def run() -> None:
             try:
@@ -279,7 +279,7 @@ class SpaceOffers:
             except Exception as error:
                 outcome.set_exception(error)
 
-        # The end of the program does not wait for a daemon thread, and a gateway may not answer.
+        # A daemon thread does not delay the end of the program, even if a gateway does not answer.
         threading.Thread(target=run, name="read", daemon=True).start()
         return await asyncio.wrap_future(outcome)
 
@@ -315,7 +315,7 @@ class SpaceLink:
             try:
                 who = find_identity(self._connection)
                 require_person(who)
-                # Files may be read often; a gateway that refuses us is asked less often.
+                # Reading files is cheap; ask a gateway that refuses us less often.
                 pause_seconds = backoff.failed(0.0)
                 await self._stay(who)
             except MewAgentError as error:
@@ -365,7 +365,7 @@ class SpaceLink:
             case kinds.PARTICIPANT_STATUS:
                 self.on_change(BOARD)
                 self.on_change(context_uri(envelope.sender))
-            case kinds.SYSTEM_WELCOME | kinds.SYSTEM_PRESENCE:  # a welcome may bring other capabilities, too
+            case kinds.SYSTEM_WELCOME | kinds.SYSTEM_PRESENCE:  # a welcome may also change capabilities
                 self.on_change(BOARD)
                 self.on_change(None)
                 if member := value_at(envelope.body, "participant", "id"):

@@ -76,13 +76,13 @@ class MeteredCall:
 class _Line:
     """Calls that continue each other. `tip` is its newest call, as far as known."""
 
-    facts: CallFacts  # of its first call
+    facts: CallFacts  # facts of its first call
     began: int
     touched: int  # number of the newest call
     tip: MeteredCall | None = None
     running: int = 0
     turns_ended: int = 0
-    is_released: bool = False  # the results that `tip` waits for were seen in a summary request
+    is_released: bool = False  # whether a summary request contained the results that `tip` waits for
 
     @property
     def is_waiting(self) -> bool:

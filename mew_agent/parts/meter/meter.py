@@ -88,7 +88,7 @@ class Meter:
         return implausibility(
             reply.usage,
             window_tokens=self._window,
-            # A prompt may become smaller by any factor: a new conversation.
+            # A prompt may shrink by any factor, because a new conversation began.
             before=None if before is None else min(before, reply.usage.prompt_tokens),
             project=None if text is None else lambda: text,
         )
@@ -113,7 +113,7 @@ class Meter:
         before = self._me.external_context.figures
         measured_at = call.measured_at
         if before is not None and measured_at is not None:
-            # A confirmed call may be older than the provisional one that it replaces.
+            # A confirmed call may be older than the provisional one before it.
             measured_at = max(measured_at, before.measured_at)
         try:
             await self._me.report_context(

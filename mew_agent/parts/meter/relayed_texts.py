@@ -84,7 +84,7 @@ class RelayedTexts:
                 added.problem = SAME_WORDS
             if any(form in text for form in other.forms):
                 other.problem = other.problem or SAME_WORDS
-        self._chats.pop(key, None)  # one that is sent again is the newest
+        self._chats.pop(key, None)  # a repeated chat becomes the newest
         self._chats[key] = added
         self._shares.add(key, key.sender)
         while (surplus := self._shares.surplus(MAX_CHATS)) is not None:

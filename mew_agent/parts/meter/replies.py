@@ -72,7 +72,7 @@ class ReplyReader:
         if not was_cut:
             self._read(self._decoder.end())
         if is_whole and not events.chunks:
-            return None  # no valid JSON, so the client cannot read it either
+            return None  # invalid JSON, which the client cannot read either
         if not (events.is_complete or (not was_cut and not self._is_readable)):
             return None
         if was_cut and not events.may_break_off:

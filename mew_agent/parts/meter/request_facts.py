@@ -59,7 +59,7 @@ class CallFacts:
     answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request contains
     previous_response: str | None = None  # digest of the id of the response that the request continues
     body_bytes: int | None = None  # no prompt has more tokens, unless the request continues a stored response
-    texts: Found = NOT_SEARCHED  # which chats of the space the request holds
+    texts: Found = NOT_SEARCHED  # chats of the space in the request
 
 
 Search = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], Found]

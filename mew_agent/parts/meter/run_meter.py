@@ -34,7 +34,7 @@ def meter(
     from mew_agent.parts.shared.relay import checked_upstream
 
     terminal.configure_logging(log_level)
-    for library in ("httpx2", "httpcore2"):  # at debug, they would log the headers of answers
+    for library in ("httpx2", "httpcore2"):  # at level debug, they would log the headers of answers
         logging.getLogger(library).setLevel(logging.WARNING)
     checked_upstream(upstream)
     host, port = parsed_listen(listen)

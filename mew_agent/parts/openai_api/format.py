@@ -67,7 +67,7 @@ class CompletionFormat:
         last, ending = self._chunk({}, "stop"), {"usage": answer.usage, "mew": answer.mew}
         if not self.include_usage:
             return [event(last | ending), DONE]
-        # Usage comes in a chunk of its own, without choices.
+        # Usage comes in a separate chunk without choices.
         return [event(last), event({**self._head("chat.completion.chunk"), "choices": [], **ending}), DONE]
 
     def fail(self, error: AnswerFailed) -> list[bytes]:

@@ -59,7 +59,7 @@ WriteMetrics = Callable[[int, Sequence[BoardEntry], str], tuple[bytes, str]]
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # nginx would collect the events and send them late
+    (b"x-accel-buffering", b"no"),  # otherwise nginx collects the events and sends them late
 ]
 
 
@@ -209,7 +209,7 @@ class _Answers:
             await response.begin(written)
             shown = await self._follow(exchange, response)
             answer = self.questions.answer_of(exchange, request, question, shown)
-            # What a client was shown, notices included, is what it sends back as the history.
+            # Clients send back the displayed text as the history, including notices.
             self.sessions.remember(chosen, request, shown.text or answer.text, written.id)
             await response.finish(answer)
 
@@ -228,7 +228,7 @@ class _Answers:
                 await response.keep_alive()
             elif piece is None:
                 break
-        # A whole answer contains only the agent's text; notices are in its `mew` key.
+        # Without streaming the text has no notices; they are in `mew`.
         return ApiAnswer("".join(text) if response.is_streamed else "", "".join(reasoning))
 
 

@@ -47,7 +47,7 @@ class Questions:
         if chosen.name == MAIN_SESSION:
             return replace(question, ignored=ignored)
         if not self._has_sessions(agent):
-            # The session stays in the question: an agent that has it after all must not mix its clients.
+            # Keep the session in the question: if the agent supports it after all, it must not mix its clients.
             return replace(question, ignored=ignored)
         if self._knows_session(agent, chosen.name):
             return question
@@ -87,7 +87,7 @@ class Questions:
         return ApiAnswer(text, shown.reasoning, usage, mew)
 
     def _check_takes_format(self, agent: OfferedAgent) -> None:
-        # An agent that refuses sessions also refuses a format if it takes none.
+        # An agent that refuses sessions would also refuse a format that it does not support.
         takes_format = self._has_sessions(agent) or self._without_sessions.get(agent.name) == "refuses"
         if agent.is_present and not takes_format:
             raise _format_unsupported(f"'{agent.name}' does not support response_format")

@@ -65,7 +65,7 @@ class ClientSessions:
         if request.conversation or self.policy == "client":
             name = _session_of(key, request.user, request.conversation)
             return ChosenSession(name, owner, (owner, name) in self._newest)
-        # A conversation that continues from here does not do so twice: the other one is a branch, and a new session.
+        # A conversation continues from here only once: a second continuation is a branch, and a new session.
         _, known = (
             self._by_history.pop(_digest(owner, request.earlier), (owner, None)) if request.earlier else (owner, None)
         )
@@ -116,6 +116,6 @@ def with_transcript(request: ApiRequest) -> tuple[str, bool]:
 
 
 def _digest(owner: Owner, history: Sequence[tuple[str, str]]) -> str:
-    # Clients trim white space around the texts that they send back.
+    # Clients trim white space around the texts.
     words = [(role, " ".join(text.split())) for role, text in history]
     return hashlib.blake2b(repr((owner, words)).encode(errors="replace"), digest_size=16).hexdigest()

@@ -32,7 +32,7 @@ KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 _OWNER: Final = {"current_tokens": "tool_result_tokens", "role": "message_tokens"}
 """Keys that belong to one kind."""
 
-MOST_TOKENS = 10**15  # upper bound of counts, far beyond any window; a larger number is a mistake
+MOST_TOKENS = 10**15  # upper bound of counts, far above any window; a larger number is a mistake
 
 Tokens = Annotated[int, Field(ge=0, lt=MOST_TOKENS)]
 
@@ -42,7 +42,7 @@ class BadStep(ValueError):
 
 
 def _require_true(value: object) -> object:
-    if value is not True:  # pydantic takes 1, too
+    if value is not True:  # pydantic also accepts 1
         raise ValueError("must be true")
     return value
 
@@ -134,7 +134,7 @@ def read_step(line: str) -> Step:
     """Read a line of JSON. Raises `BadStep`."""
     try:
         step = Step.model_validate_json(line)
-        json.loads(line, object_pairs_hook=_require_each_once)  # pydantic keeps the last of a key
+        json.loads(line, object_pairs_hook=_require_each_once)  # pydantic keeps the last of repeated keys
         return step
     except ValidationError as error:
         raise BadStep(first_problem(error)) from None

@@ -173,8 +173,8 @@ class InjectRule(Rule):
     phase: Literal["after_call"] = "after_call"
     level: str
     repeat: Annotated[Cadence | Countdown, Field(discriminator="kind")]
-    withheld_by: tuple[Flag, ...] = ()  # flags that make the prompt wait
-    silent_for: tuple[Flag, ...] = ()  # flags without injection and countdown, unless a person's message comes too
+    withheld_by: tuple[Flag, ...] = ()  # flags that delay the prompt
+    silent_for: tuple[Flag, ...] = ()  # flags without injection and countdown, except together with a person's message
 
     place: ClassVar[int] = 4
     needs_reminder_tools: ClassVar[bool] = True
@@ -193,7 +193,7 @@ class InjectRule(Rule):
     def decide(cls, rules: Sequence["InjectRule"], deciding: Deciding) -> None:
         """Choose the prompt before the next generation, after a call at this level (possibly `unknown`)."""
         state, flags, call_id = deciding.state, deciding.flags, deciding.snapshot.call_id
-        # Generations are counted by their call, so that deciding twice about one call changes nothing.
+        # Count generations by their call, so that a second decision about a call changes nothing.
         is_new = call_id is None or call_id != state.generation
         prompted = state.prompted and not is_new
         rule = next((rule for rule in rules if rule.level == deciding.level), None)

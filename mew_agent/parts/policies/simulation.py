@@ -99,7 +99,7 @@ class Simulation:
         decided = next((one for one in decision.actions if isinstance(one, policies.CompactAction)), None)
         if decided is not None:
             self._decided = decided, self.state.stalls
-            # Unless the log says that it failed, the compaction counts as progress.
+            # A compaction counts as progress unless the log says that it failed.
             self.state = policies.after_compaction(self.state, progressed=True, at_seconds=self._now.at_seconds)
         return StepOutcome(
             self._steps,
@@ -141,7 +141,7 @@ class Simulation:
                 assert_never(step.kind)
 
     def _end_of_task(self, step: Step) -> Decision:
-        # The next prompt is at least what the last call left.
+        # The next prompt is at least the size after the last call.
         now = self._now
         tokens = now.used_tokens if now.next_prompt_tokens is None else now.next_prompt_tokens
         at_end = now._replace(next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens)
@@ -158,7 +158,7 @@ class Simulation:
             hidden = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
             self._now = self._now._replace(next_prompt_tokens=None, hidden_tokens=hidden)
             return self._decide("after_call", step)
-        # The next prompt will be no smaller than this one, so its size stays.
+        # The next prompt will not be smaller than this one, so keep its size.
         missing = self._now._replace(used_tokens=None, basis="unknown", reason="usage_unavailable")
         if self.policy.on_missing != "keep_last":
             self._set_size(None, "unknown", "usage_unavailable")
@@ -209,7 +209,7 @@ class Simulation:
         place = int(bool(kept) and kept[0][1] == "system")
         size = before = sum(tokens for tokens, _ in kept) if used is None else used
         target = step.tokens
-        if step.kind == "compact_to_percent":  # without a window there is nothing to take a percentage of
+        if step.kind == "compact_to_percent":  # without a window, a percentage has no base
             target = before if limit is None else limit * target // 100
         dropped = place
         while size > target and dropped < len(kept) - 1:

@@ -41,7 +41,7 @@ _SECRET_TEXT: Final = re.compile(
     r"|\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|hf|xox[abp])[-_][A-Za-z0-9_-]{12,}"
     r"|\b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,})"
 )
-# Looks ahead once for each run of characters: a search from each `eyJ` of a long run would take quadratic time.
+# Look ahead once for each run of characters: a search from each `eyJ` of a long run would take quadratic time.
 _WEB_TOKEN: Final = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.[\w-])([\w-]*?\b)eyJ[\w-]{8,}\.[\w-]+\.[\w-]+")
 _SHORTEST_SECRET: Final = 6
 _HIDDEN: Final = "[hidden]"
@@ -108,7 +108,7 @@ class CommandLinePrograms:
                 return _not_done(new.participant, f"'{new.like}' is not an agent of space.yaml")
             written = agent.model_fields_set
             for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
-                if key in written:  # the key belongs to the server, so they go together
+                if key in written:  # the key belongs to the server, so use both
                     options[option] = options.get(option) or getattr(agent, key)
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
         return await self._command("added", "agent", "add", *given, new.participant)
@@ -145,7 +145,7 @@ class CommandLinePrograms:
                     stdin=subprocess.DEVNULL,
                     cwd=folder,
                 )
-                # What a program wrote last is part of either output.
+                # Both outputs contain the last lines of the program.
                 try:
                     secrets = await anyio.to_thread.run_sync(self._secrets)
                 except SecretsUnknown as error:
@@ -193,7 +193,7 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
 
 def _texts_in(folder: Path) -> Iterator[str]:
     """Yield the text of each file in a folder. Raises OSError if any cannot be read."""
-    for path in folder.iterdir():  # `glob` takes a folder that it cannot read for an empty one
+    for path in folder.iterdir():  # `glob` treats an unreadable folder as empty
         with suppress(FileNotFoundError):  # the token was replaced
             if not path.is_dir():
                 yield path.read_text(encoding="utf-8", errors="replace").strip()

@@ -98,14 +98,14 @@ class SocketEvents:
         try:
             envelope = self.arrived.get(timeout=max(0.0, left))
         except queue.Empty:
-            if deadline is None:  # a quiet space; nothing is wrong
+            if deadline is None:  # a quiet space, not a failure
                 return self.next()
             raise TimeoutError from None
         if envelope is None:
             raise NotConnected(self._gateway, "the gateway closed the connection")
         body = envelope.as_dict()
         if envelope.kind == kinds.PARTICIPANT_STATUS and envelope.refers_to(self._question):
-            del body["to"]  # asked without a filter, so it is as complete as one to everyone
+            del body["to"]  # requested without a filter, so it is as complete as a broadcast
         return ServerSentEvent("envelope", body)
 
 

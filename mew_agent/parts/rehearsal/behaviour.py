@@ -110,7 +110,7 @@ def _answer(messages: Sequence[Message], question: str, limit_tokens: int) -> st
     earlier = _earlier_sentences(messages, question)
     query = texts.content_words(question)
     if len(own) >= _QUOTES:
-        # A text rather than a question: quote its topic, and what was said about the same topic before.
+        # Not a question: quote its topic, and earlier messages about the same topic.
         topic = texts.most_central(own)[: _QUOTES - 1]
         return _quoted([("You write:", topic), ("Earlier:", texts.best_for(query, earlier)[:1])], limit_tokens)
     found = texts.best_for(query, earlier)[:_QUOTES]

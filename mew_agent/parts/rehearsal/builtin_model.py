@@ -28,14 +28,14 @@ class RehearsalModel(BuiltinModel):
     def open(self, model: str, window_tokens: int | None) -> Model:
         """Return the model inside this process. Raises `MissingExtra` without the extra `space`."""
         require_extra("space", "the rehearsal model")
-        from mew_agent.parts.rehearsal.model_service import EmbeddedRehearsal  # needs a web server
+        from mew_agent.parts.rehearsal.model_service import EmbeddedRehearsal  # imports a web server
 
         return EmbeddedRehearsal(window_tokens)
 
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
         """Serve the model."""
-        from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal  # needs a web server
+        from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal  # imports a web server
 
         name, window = options.name or options.serves, options.window_tokens
         own = RehearsalOptions(model=name, window_tokens=window, reply_tokens=options.reply_tokens or 120)

@@ -71,7 +71,7 @@ class RecordedRequest:
     chunks_sent: int = 0
     is_complete: bool = False
     is_disconnected: bool = False
-    left_out: int = 0  # how many messages after the system prompt the model did not get
+    left_out: int = 0  # number of messages after the system prompt that the model did not get
 
 
 @dataclass(eq=False)
@@ -365,7 +365,7 @@ class RehearsalServer:
             raise _invalid(f"{options.model} does not support image input", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
             message = "The rehearsal model is configured to fail summaries."
-            # Without the header the openai package repeats the request, and a test waits for its backoff.
+            # Without the header the openai package retries, and a test waits for its backoff.
             headers = {"x-should-retry": "false"}
             raise _ApiError(500, "server_error", "summary_failed", message, headers=headers)
 
@@ -414,7 +414,7 @@ class _ChunkStream:
             usage = chunk.get("usage")
             if isinstance(usage, Mapping):
                 self.recorded.reported = usage
-            body = event(chunk, chunk.get("type", ""))  # events of the other two APIs are named
+            body = event(chunk, chunk.get("type", ""))  # the other two APIs have named events
             await send({"type": "http.response.body", "body": body, "more_body": True})
             self.server.notify_change()
             await anyio.lowlevel.checkpoint()

@@ -22,7 +22,7 @@ _INSTRUCTION = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"^[ \t]*(#{1,4}[ \t]+\S[^\n]{0,78})$", re.MULTILINE)
-# One pattern for both ends of blocks: a pattern of whole blocks searches to the end for each one that has no end.
+# One pattern for both ends of blocks: a pattern of whole blocks would search to the end for each block without an end.
 _EDGE = re.compile(
     r"<(?P<tag>[A-Za-z][\w-]*+)(?P<attributes>[^<>\n]*+)>\n?|</(?P<closed>[A-Za-z][\w-]*+)>|^```(?P<code>\w*+\n)?",
     re.MULTILINE,
@@ -32,7 +32,7 @@ _TOKEN_LIMIT = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens
 _CITED = re.compile(r"\[[^\[\]\n]{1,128}\]$")
 _LISTED = re.compile(r"^\[(?P<id>m\d+)\] [^:\n]+: (?P<text>.+)$", re.MULTILINE)
 _LISTED_CHARS = 200
-# What `behaviour` puts around the sentences that it quotes.
+# The words of `behaviour` around quoted sentences.
 _OWN_FRAME = re.compile(r"(?:You write:|Earlier:|From what I was given:) (?=\")|(?<!\w)\"|\"(?!\w)")
 _FRAGMENT = re.compile(r"[,;(]$|\b(?:and|or|the|of|to)$")  # the first line of a wrapped sentence
 _NEAR_EDGE_CHARS = 400
@@ -92,7 +92,7 @@ def _written(instructions: str, source: Sequence[_Turn], limit: int) -> str:
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(instructions)))[:12]
     if headings and (text := _in_sections(headings, statements, names, limit)):
         return text
-    # A short source has room for one section only; a shorter one has none for a complete sentence.
+    # A short source has room for one section only; a shorter one for no complete sentence.
     opening = f"{headings[0]}\n" if headings and count(headings[0]) * 2 < limit else ""
     limit -= count(opening)
     text = _as_one_text(statements, names, limit) or _first_tokens(statements, limit)
@@ -259,7 +259,7 @@ def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Stateme
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
             fitting = [statement for statement in statements if fits(statement)]
-            # The first request is the goal, however rarely it is repeated.
+            # The first request is the goal, even if it is rarely repeated.
             opening = fitting[:1] if pattern == _GOAL else []
             return opening + _most_central(fitting)
     return _most_central(statements)

@@ -92,7 +92,7 @@ def most_central(candidates: Sequence[str]) -> list[str]:
     weights: dict[str, float] = {}
     for sentence in candidates:
         words = content_words(sentence)
-        # The square root keeps long sentences from winning by length alone.
+        # The square root keeps long sentences from winning only by length.
         weights[sentence] = sum(frequency[word] - 1 for word in words) / (len(words) ** 0.5 or 1.0)
     return sorted(weights, key=lambda sentence: -weights[sentence])
 

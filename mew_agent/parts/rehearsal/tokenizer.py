@@ -21,7 +21,7 @@ TOKENS_PER_TOOL = 4  # frame of an offered tool, in addition to its JSON
 TOKENS_FOR_PRIMER = 3  # start of the reply, at the end of every prompt
 
 _CJK = "\u2e80-\u2fdf\u3000-\u30ff\u3130-\u318f\u31a0-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef"
-# Nothing is dropped: the joined tokens of a text are the text.
+# Lossless: the joined tokens of a text are the text.
 _TOKEN = re.compile(
     rf"""
       [{_CJK}]                                      # one CJK character

@@ -14,7 +14,7 @@ from mew_agent.errors import MewAgentError, NoAnswer
 MAX_TEXT_BYTES: Final = DEFAULT_MAX_BYTES // 4
 """Maximum message size: JSON escapes may multiply the bytes of a character in the envelope."""
 
-MAX_SESSION_NAME: Final = 48 - 9  # an API key takes the rest
+MAX_SESSION_NAME: Final = 48 - 9  # the API key needs the rest
 
 _STATUS_OF_CODE: Final = {
     "refused": HTTPStatus.FORBIDDEN,

@@ -107,7 +107,7 @@ async def running_program(
             stderr=subprocess.PIPE,
             cwd=cwd,
             env=dict(environment),
-            # Its own process group: launchers such as npx start the program as a child, which must end with them.
+            # A separate process group: launchers such as npx start the program as a child, and both must end.
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
@@ -166,7 +166,7 @@ async def _is_gone(process: Process) -> bool:
 def _runs_in_group(pid: int, group: int) -> bool:
     try:
         return os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (OSError, psutil.Error):  # it has ended meanwhile
+    except (OSError, psutil.Error):  # it has ended in the meantime
         return False
 
 

@@ -50,7 +50,7 @@ class EmbeddedModel:
     async def _started(self) -> Model:
         async with self._starting:
             if self._model is None:
-                # Here, because programs that only serve a model import this module and need no client.
+                # Imported here, because programs that only serve a model need no client.
                 from mew_agent.model.openai_client import OpenAIModel
 
                 base_url = await self._open.enter_async_context(self._serve())

@@ -40,7 +40,7 @@ class KeyCheck:
         if scope["type"] == "http" and self._requires_key(scope["path"]):
             given = bearer_of(Headers(scope=scope))
             key = (given or "").encode(errors="replace")
-            # All keys are compared, so that the response time reveals nothing about them.
+            # Compare all keys, so that the response time reveals nothing about them.
             matching = [name for name, known in self._keys.items() if hmac.compare_digest(key, known)]
             if given is None or not matching:
                 problem = "wrong API key" if given else "missing API key"
@@ -100,7 +100,7 @@ async def read_json(request: Request) -> Any:
 
 def error_response(error: AnswerFailed) -> Response:
     """Return the response for an error."""
-    # OpenAI's SDKs obey this header; without it they go by the status and would repeat, for example, every conflict.
+    # OpenAI's SDKs obey this header; without it they retry by status, for example after every 409.
     headers = {"x-should-retry": "true" if error.is_retryable else "false"}
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"

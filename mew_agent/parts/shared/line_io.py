@@ -26,7 +26,7 @@ from mew_agent.errors import ConfigError
 MAX_WAITING_LINES: Final = 10_000
 """Lines buffered for a FIFO without a reader; beyond that the newest are dropped."""
 
-# Bounded, so that a large file is not read into memory faster than it is sent.
+# Bounded, so that a large file is read no faster than it is sent.
 _LINES_AHEAD: Final = 100
 _FULL_SECONDS: Final = 0.01
 _EMPTY_SECONDS: Final = 0.01
@@ -111,7 +111,7 @@ def _wait_for_writer(file: TextIO) -> None:
     poll = select.poll()
     poll.register(file, select.POLLIN)
     if not any(event & select.POLLIN for _, event in poll.poll()):
-        time.sleep(_EMPTY_SECONDS)  # only a hang-up: some systems report it on every poll
+        time.sleep(_EMPTY_SECONDS)  # only a hang-up, which some systems report on every poll
     os.set_blocking(file.fileno(), True)
 
 
@@ -160,7 +160,7 @@ def fifo_writer(path: Path, *, on_full: Callable[[], None]) -> WriteLine:
                 on_full()
 
     def run() -> None:
-        # Opened for both directions, it does not wait for a reader, and a reader that closes it breaks nothing.
+        # Opened for both directions, so that it does not wait for a reader, and survives a reader that closes it.
         with os.fdopen(os.open(path, os.O_RDWR), "w", encoding="utf-8", closefd=True) as fifo:
             while True:
                 fifo.write(waiting.get() + "\n")

@@ -81,7 +81,7 @@ class Fulfiller:
     async def _fulfil(self, proposal: ProposalMade) -> None:
         try:
             await proposal.fulfil()
-        except (NotPermitted, NotAccepted):  # its proposer must not wait
+        except (NotPermitted, NotAccepted):  # because its proposer must not wait
             await self._reject(proposal, "incapable")
 
     async def _reject(self, proposal: ProposalMade, reason: str) -> None:

@@ -187,7 +187,7 @@ class SpaceApp(App[None]):
     async def _take_part(self) -> None:
         try:
             await self.view.run()
-        except Exception as error:  # shown by the command once the screen is back
+        except Exception as error:  # the command prints it when the screen is back
             self.failure = error
         self.exit()
 
@@ -202,14 +202,14 @@ class SpaceApp(App[None]):
         self._is_stale = True
         self._load_prefix()
 
-    # As workers: an answer over a slow link must not hold up the keys.
+    # As workers, because an answer over a slow link must not block the keys.
 
     @work(group="figures")
     async def _load_figures(self) -> None:
         await self.view.load_figures()
 
     def _draw_changes(self) -> None:
-        with suppress(NoMatches):  # the screen is closing: its widgets go one after another
+        with suppress(NoMatches):  # the screen is closing, and its widgets disappear one by one
             feed = self.query_one(FeedView)
             feed.show(self._pending.values())
             self._pending.clear()
@@ -305,7 +305,7 @@ class SpaceApp(App[None]):
             width = max(20, pane.size.width - 3)
             lines = details(about, now=self._now(), width=width, style=self._style)
             if lines != self._details:
-                # To lay out all widgets again costs far more than to draw one.
+                # A new layout of all widgets costs far more than drawing one.
                 has_other_size, self._details = len(lines) != len(self._details), lines
                 self.query_one("#details", Static).update(content_of(lines), layout=has_other_size)
 
@@ -516,7 +516,7 @@ class SpaceApp(App[None]):
         """Yield the palette: harmless controls of each participant, and Textual's own commands."""
         yield from super().get_system_commands(screen)
         for name in self.view.names:
-            for command in ("compact", "pause", "resume"):  # what deletes a history is typed in full
+            for command in ("compact", "pause", "resume"):  # commands that delete a history must be typed in full
                 yield SystemCommand(
                     f"{command.capitalize()} {name}",
                     f"Send /{command} {name}",

@@ -91,7 +91,7 @@ class ConversationFeed:
             case kinds.CHAT if isinstance(body.get("text"), str):
                 key = f"chat:{envelope.sender}:{envelope.id}"
                 if key in self.entries:
-                    return None  # the history brought it already
+                    return None  # the history contained it already
                 entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, at)
                 entry.text, entry.id = str(body["text"]), envelope.id
                 entry.is_urgent = body.get("urgent") is True
@@ -108,7 +108,7 @@ class ConversationFeed:
                     del work.calls[:-MAX_CALLS]
                 return work
             case kinds.REASONING_CONCLUSION if work is not None:
-                # The answer follows as a chat, so that the text would be there twice.
+                # The answer follows as a chat; its text would appear twice.
                 work.is_running, work.text = False, ""
                 return work
             case _:
@@ -141,7 +141,7 @@ class ConversationFeed:
         if work is None or not work.is_running or not isinstance(text, str):
             return None
         if self._streams.owner(frame.stream_id) != work.sender:
-            return None  # another participant names this work as its own
+            return None  # another participant claims this work
         if value.get("type") == "token":
             work.text = f"{work.text}{text}"[-MAX_WORK_CHARS:]
         elif value.get("type") in ("thinking", "thought"):

@@ -54,7 +54,7 @@ class _Watcher(Participant):
         self._view = view
         self.on(HistoryGap)(view.receive_gap)
 
-    # Not event handlers, which frames would overtake.
+    # Not event handlers, because frames would overtake them.
 
     async def receive(self, envelope: Envelope) -> None:
         """Pass an envelope on."""

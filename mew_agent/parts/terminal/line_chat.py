@@ -68,7 +68,7 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
         tasks.start_soon(handle_typed_lines)
         await me.until_ended()
         tasks.cancel_scope.cancel()
-    await me.run_forever()  # raises what ended the connection, unless we closed it
+    await me.run_forever()  # raises the error that ended the connection, unless we closed it
 
 
 async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Callable[[str], None]) -> bool:

@@ -147,7 +147,7 @@ class FeedView(ScrollView, can_focus=True):
         self._strips: dict[str, list[Strip]] = {}
         self._lines: list[_FeedLine] = []
 
-    def on_mount(self) -> None:  # Textual calls that of `ScrollView` as well
+    def on_mount(self) -> None:  # Textual also calls the method of `ScrollView`
         """Redraw everything when the theme changes."""
         self.watch(self.app, "theme", lambda: self._waiting.update(self._entries), init=False)
 
@@ -233,7 +233,7 @@ class FeedView(ScrollView, can_focus=True):
         text = clean_text(entry.text)
         is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
         body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
-        yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
+        yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like a sender's name
         if entry.marks:
             is_open = entry.key in self._opened
             shown = "\n".join((entry.story or ("asking ...",)) if is_open else entry.marks.values())
@@ -387,7 +387,7 @@ class KeyedList(OptionList):
         """Note that the person uses the list."""
         self._was_used = True
 
-    on_click = on_key  # as does the mouse
+    on_click = on_key  # the same for the mouse
 
     def show(self, rows: Sequence[tuple[str, Content]]) -> None:
         """Show these rows. Redraw only changed texts, unless the order changed."""
@@ -399,7 +399,7 @@ class KeyedList(OptionList):
         self.highlighted = next((at for at, one in enumerate(self.options) if not one.disabled), None)
         if self._was_used:
             self.choose(chosen)
-        # The list stands still while its order changes, except that the keys follow the selection.
+        # The list does not scroll when its order changes, but the keys follow the selection.
         self.scroll_to(y=top, animate=False, immediate=True)
         if self.has_focus:
             self.scroll_to_highlight()

@@ -26,7 +26,7 @@ RANK_FILES: Final = {
 }
 """Encodings by the SHA-256 of their rank file, which the library checks too."""
 
-# Mistral models from before the Tekken vocabulary (2024).
+# Mistral models before the Tekken vocabulary (2024).
 _SENTENCEPIECE_MODELS: Final = re.compile(r"mixtral|mistral-?7b|mistral-large-2402|mistral-medium-2312")
 
 
@@ -60,9 +60,9 @@ def encoding_of(path: Path, known: Mapping[str, str] = RANK_FILES) -> Any:
         raise ValueError(f"its SHA-256 is not that of {' or '.join(known.values())}")
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, content.splitlines())}
 
-    # The library's own definition of the encoding, with our reader in place of its own. That one has no other
-    # parameter than a cache folder for the whole process: it downloads 3.6 MB without a timeout if a file is not there,
-    # and deletes a file of the user whose hash it does not know.
+    # The library's own definition of the encoding, with our reader in place of its own. Its reader has no other
+    # parameter than a cache folder for the whole process. It downloads 3.6 MB without a timeout if a file is missing,
+    # and deletes a user's file with an unknown hash.
     reader = {"load_tiktoken_bpe": lambda _url, **_: ranks}
     define = FunctionType(getattr(definitions, name).__code__, {**vars(definitions), **reader})
     return tiktoken.Encoding(**define())
@@ -82,7 +82,7 @@ def _load_llama(path: Path | None, _model: str) -> PieceCounter:
 
     assert path is not None
     tokenizer = Tokenizer.from_file(str(path))
-    # Marks of special tokens within a text are text.
+    # Within a text, marks of special tokens are plain text.
     tokenizer.encode_special_tokens = True
     tokenizer.no_truncation()
     tokenizer.no_padding()

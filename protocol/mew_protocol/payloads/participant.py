@@ -80,7 +80,7 @@ class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
             return self
         if report.basis == "unknown":
             raise ValueError("`tokens` is not allowed if `context.basis` is 'unknown'")
-        # A projected figure is what a compaction left of the call that had this prompt.
+        # A projected figure is the rest of the call with this prompt after a compaction.
         if report.basis in ("reported", "agent_reported", "provisional") and self.tokens < (report.prompt_tokens or 0):
             raise ValueError("`tokens` is below `context.prompt_tokens`")
         return self
@@ -314,7 +314,7 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
         """Read the outcome from the final status of a participant that may not send `participant/compact-done`."""
         if status.word.word == "compaction_failed":
             return cls.as_skipped(status.word.detail or "no reason given")
-        if status.word.word != "compacted":  # after a skipped compaction an agent is what it was before
+        if status.word.word != "compacted":  # a skipped compaction changes nothing
             return cls.as_skipped("no reason given")
         if status.context is None and not status.tokens and not status.messages_in_context:
             return cls.as_skipped("no_context")

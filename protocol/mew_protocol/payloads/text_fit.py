@@ -155,7 +155,7 @@ def decided(known: Fit) -> Fit:
     headroom = window - reserve - context - (known.queued_tokens or 0)
     fits: bool | None = known.tokens <= headroom
     reason = None
-    if fits and known.queued_tokens is None:  # chats that were not counted may need the room
+    if fits and known.queued_tokens is None:  # uncounted chats may need the room
         fits, reason = None, "queue_unknown"
     return known.model_copy(
         update={"fits": fits, "reserve_tokens": reserve, "headroom_tokens": headroom, "reason": reason}
