@@ -46,6 +46,37 @@ def test_a_copy_has_its_own_streams_folder_environment_and_parent(tmp_path: Path
     assert copied == Outcome(0, words, "['0', '1', '2']\n")
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "",
+        "sys.exit(3)",
+        "sys.exit('a reason')",
+        "1 / 0",
+        "sys.stdout.close()",
+        "threading.Timer(0.05, print, ['of a thread']).start()",
+        "cycle = [wait()]; cycle.append(cycle); del cycle",
+    ],
+)
+def test_a_copy_ends_as_a_started_program_does(last: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(
+        "import asyncio, atexit, sys, threading\n"
+        "async def wait(): await asyncio.Event().wait()\n"
+        "atexit.register(print, 'at the end', file=sys.stderr)\n"
+        f"print('written')\n{last}\n"
+    )
+    copied, started = (run_program((one, str(file)), tmp_path, os.environ) for one in (PYTHON, str(sys.executable)))
+    print(copied, started)
+    assert (copied.code, copied.out) == (started.code, started.out)
+    assert messages(copied.err) == messages(started.err)
+
+
+def messages(text: str) -> list[str]:
+    """The lines of an output that name no place in a program."""
+    return [line.partition("Warning: ")[2] or line for line in text.splitlines() if not line.startswith((" ", "Trace"))]
+
+
 def test_the_server_names_modules_that_exist() -> None:
     program = f"import runpy; print(*runpy.run_path({str(SERVER)!r})['IMPORTED'])"
     names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
