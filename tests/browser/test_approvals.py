@@ -8,6 +8,11 @@ import anyio.lowlevel
 import pytest
 from mew_board.visible import visible
 from mew_protocol import kinds
+from mew_protocol.codec import read_draft
+from mew_protocol.ids import ParticipantId
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.proposals import MAX_UNDECIDED
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
@@ -301,6 +306,70 @@ async def test_a_proposal_that_all_have_rejected_ends_with_the_reasons(sign_in_p
     before, after, words = await sign_in_page.evaluate(REJECTED_BY_ALL)
     assert (before, after) == ("open", "withdrawn")
     assert words == "rejected by writer: no; withdrawn: why"
+
+
+TWO_AT_ONCE = """async (kind) => {
+    const { Conversation } = await import("/dashboard/conversation.js");
+    const conversation = new Conversation("ada");
+    const ts = new Date().toISOString();
+    const payload = { method: "tools/call", params: { name: "write", arguments: {} } };
+    for (const id of ["1", "2"]) conversation.receive({ id, kind: "mcp/proposal", from: "coder", to: ["writer"], ts, payload });
+    const about = { id: "3", ts, kind, from: "writer", correlation_id: ["1", "2"] };
+    conversation.receive({ ...about, to: ["writer"], payload: kind === "mcp/request" ? payload : { result: {} } });
+    return [...conversation.entries.values()].map((one) => one.state);
+}"""
+
+
+@pytest.mark.parametrize("kind", [kinds.MCP_REQUEST, kinds.MCP_RESPONSE])
+async def test_one_approval_ends_all_proposals_that_it_names(sign_in_page: Page, kind: str) -> None:
+    assert await sign_in_page.evaluate(TWO_AT_ONCE, kind) == ["approved", "approved"]
+
+
+async def test_a_proposal_on_an_older_page_is_open_only_if_it_waits(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
+) -> None:
+    def receive(kind: str, payload: dict[str, Any], **headers: Any) -> None:
+        draft = read_draft({"kind": kind, "payload": payload, **headers})
+        assert gateway.service.receive(None, ParticipantId("coder"), draft).receipt.accepted is not None
+
+    for name in ("kept", "dropped"):
+        receive(kinds.MCP_PROPOSAL, call(name), id=name, to=["writer"])
+    for number in range(600):
+        receive(kinds.CHAT, {"text": f"message {number}"})
+        if number == 300:
+            receive(kinds.MCP_WITHDRAW, {"reason": "x"}, correlation_id=["dropped"])
+    page = await open_dashboard()
+    async with join("coder"):
+        await page.get_by_role("button", name="Load older messages").click()
+        shown = page.locator("#messages .proposal")
+        await expect(shown.filter(has_text="dropped")).to_contain_text("no longer open")
+        await expect(shown.filter(has_text="kept")).to_contain_text("waits for approval")
+
+
+async def test_a_page_that_opens_shows_no_proposal_as_open_that_the_gateway_dropped(
+    gateway: RunningGateway, open_dashboard: OpenDashboard
+) -> None:
+    for number in range(MAX_UNDECIDED + 1):
+        draft = read_draft({"kind": kinds.MCP_PROPOSAL, "payload": call(f"tool {number}"), "to": ["writer"]})
+        assert gateway.service.receive(None, ParticipantId("coder"), draft).receipt.accepted is not None
+    page = await open_dashboard()
+    shown = page.locator("#messages .proposal")
+    await expect(shown).to_have_count(MAX_UNDECIDED + 1)
+    await expect(shown.first).to_contain_text("no longer open")
+    await expect(shown.nth(1)).to_contain_text("waits for approval")
+
+
+async def test_a_proposal_that_ended_while_the_page_was_offline_is_not_open(config: SpaceConfig, tab: Tab) -> None:
+    page = tab.page
+    draft = read_draft({"kind": kinds.MCP_PROPOSAL, "payload": call("write"), "to": ["writer"]})
+    shown = page.locator("#messages .proposal")
+    async with serve_gateway(config) as first:
+        await page.goto(f"{first.url}/dashboard#token={first.token_of('ada')}&space=review&participant=ada")
+        await page.get_by_text("live", exact=True).wait_for()
+        first.service.receive(None, ParticipantId("coder"), draft)
+        await expect(shown).to_contain_text("waits for approval")
+    async with serve_gateway(config, port=first.port, tokens=first.tokens):  # without its history
+        await expect(shown).to_contain_text("no longer open")
 
 
 async def test_one_withdrawal_ends_all_proposals_that_it_names(open_dashboard: OpenDashboard, join: Join) -> None:

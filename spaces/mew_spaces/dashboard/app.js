@@ -135,6 +135,7 @@ class SpaceView {
       read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
       add: (envelopes) => {
         const visible = this._view.prepend(this._conversation.prepend(envelopes), Date.now());
+        void this._endMissed();
         this._showSoon();
         return visible;
       },
@@ -179,6 +180,7 @@ class SpaceView {
     else if (name === "reset") {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
       this._conversation.missedFrames();
+      void this._endMissed();
     } else if (name === "attention") this._needs(value.items ?? []);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
     else if (name === "said") this._said = value; // of the next envelope
@@ -192,6 +194,7 @@ class SpaceView {
     setText(byId("space-name"), this._board.name ?? this._board.space);
     this._showTitle();
     if (value.is_whole || value.removed?.length) this._hasNewOrder = true;
+    if (isFirst) void this._endMissed();
   }
 
   _changed(line, before, isFirst) {
@@ -259,6 +262,20 @@ class SpaceView {
       this._showSoon();
     } catch {
       // The feed reports a lost connection; after a reconnect, they are read again.
+    }
+  }
+
+  /** End the proposals that are not open any more, after envelopes that may have decided about them were missed or came first. */
+  async _endMissed() {
+    const shown = this._conversation.openProposals();
+    if (!shown.length) return;
+    try {
+      const answer = await this._requests.read(`spaces/${encodeURIComponent(this._session.space)}/proposals`);
+      const open = new Set(answer.proposals.map((one) => one.id));
+      for (const one of shown) if (!open.has(one.id)) this._conversation.endMissed(one);
+      this._showSoon();
+    } catch {
+      // They cannot be approved, because the gateway does not offer it.
     }
   }
 

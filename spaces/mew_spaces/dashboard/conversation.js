@@ -152,6 +152,11 @@ export class Conversation {
     if (this.entries.has(entry.id)) this._changed.add(entry.id);
   }
 
+  /** The entries that an envelope refers to. */
+  _about(envelope) {
+    return [...new Set(idsOf(envelope).map((id) => this._byId.get(id)))].filter(Boolean);
+  }
+
   _found(ids, type) {
     return ids.map((id) => this._byId.get(id)).find((entry) => entry && (!type || entry.type === type));
   }
@@ -229,12 +234,12 @@ export class Conversation {
   _request(envelope, payload) {
     const method = String(payload.method ?? "");
     if (LISTS.test(method) || method.startsWith("notifications/")) return;
-    const proposal = this._found(idsOf(envelope), "proposal");
-    if (proposal && fulfils(envelope, payload, proposal)) {
+    const fulfilled = this._about(envelope).filter((one) => one.type === "proposal" && fulfils(envelope, payload, one));
+    for (const proposal of fulfilled) {
       this._index(envelope.id, proposal);
       this._approve(proposal, envelope, names(envelope));
-      return;
     }
+    if (fulfilled.length) return;
     const { tool, args } = callIn(payload);
     const turn = this.runningTurn(String(envelope.from));
     const announced = turn?.tools.find((row) => row.request === undefined && (row.tool === tool || row.tool.endsWith(tool)));
@@ -252,15 +257,16 @@ export class Conversation {
   }
 
   _response(envelope, payload) {
-    const ids = idsOf(envelope);
-    const entry = this._found(ids);
-    if (!entry) return;
+    for (const entry of this._about(envelope)) this._answered(entry, envelope, payload);
+  }
+
+  _answered(entry, envelope, payload) {
     // Ignore answers of others: the page shows the result as that of the participant that was asked.
     if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(String(envelope.from))) return;
     if (entry.type === "proposal" && entry.state === "open") this._approve(entry, envelope, entry.to);
     const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };
     if (entry.row) this._touch(entry, { row: { ...entry.row, ...outcome } });
-    const row = entry.tools?.find((one) => ids.includes(one.request));
+    const row = entry.tools?.find((one) => idsOf(envelope).includes(one.request));
     if (row) {
       Object.assign(row, outcome);
       this._touch(entry, {});
@@ -274,13 +280,23 @@ export class Conversation {
 
   _endProposal(envelope) {
     const [isRejection, by, said] = [envelope.kind === "mcp/reject", envelope.from, envelope.said?.text ?? ""];
-    for (const proposal of idsOf(envelope).map((id) => this._byId.get(id))) {
-      if (proposal?.type !== "proposal" || proposal.state !== "open") continue;
+    for (const proposal of this._about(envelope)) {
+      if (proposal.type !== "proposal" || proposal.state !== "open") continue;
       const isEnd = !isRejection || [this._me, proposal.from].includes(by) || String(proposal.to) === proposal.from;
       const words = [proposal.rejection, said].filter(Boolean).join("; ");
       if (isEnd) this._touch(proposal, { state: isRejection ? "rejected" : "withdrawn", words });
       else this._touch(proposal, { words: `${WORDS.proposals.open}; ${said}`, rejection: said }); // others may still approve it
     }
+  }
+
+  /** The proposals without a known decision. */
+  openProposals() {
+    return [...this.entries.values()].filter((one) => one.type === "proposal" && one.state === "open");
+  }
+
+  /** End a proposal of which the decision was missed. */
+  endMissed(proposal) {
+    if (proposal.state === "open") this._touch(proposal, { state: "ended", words: WORDS.proposals.ended });
   }
 
   // Notes: requests to participants, and changes of the membership
