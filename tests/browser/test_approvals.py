@@ -120,7 +120,7 @@ async def test_a_method_that_is_no_tool_says_so(open_dashboard: OpenDashboard, j
             await expect(page.locator(place)).to_contain_text("edit (a method, not a tool) on writer")
 
 
-async def test_what_was_opened_here_is_open_there(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_a_call_opened_in_one_place_is_open_in_the_other(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         await coder.send_envelope(kinds.MCP_PROPOSAL, call(code="line\n" * 200), to=["writer"])
@@ -133,7 +133,7 @@ async def test_what_was_opened_here_is_open_there(open_dashboard: OpenDashboard,
         await expect(approve(queue)).to_be_enabled()
 
 
-async def test_many_marks_take_no_long_time_and_stay_visible(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_many_marks_are_fast_and_stay_visible(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         await coder.send_envelope(kinds.MCP_PROPOSAL, call(code="a\u200b" * 10_000), to=["writer"])

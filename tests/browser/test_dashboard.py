@@ -437,7 +437,7 @@ async def test_participants_are_added_and_removed(open_dashboard: OpenDashboard,
         await expect(page.locator("#detail-title")).to_have_text("The whole space")
 
 
-async def test_a_revocation_shows_what_else_ended(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_a_revocation_shows_all_ended_rights(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("eve") as eve, join("writer") as writer:
         await row(page, "eve").click()
@@ -532,9 +532,7 @@ async def test_the_composer_completes_names_and_permitted_commands(open_dashboar
         await expect(said).to_have_text("Unknown command /frobnicate. Type / to see the commands.")
 
 
-async def test_what_is_typed_while_a_line_is_sent_is_a_line_of_its_own(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
+async def test_text_typed_while_a_line_is_sent_becomes_the_next_line(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     held: list[Route] = []
     async with join("coder") as coder:

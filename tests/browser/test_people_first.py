@@ -71,7 +71,7 @@ async def test_a_chosen_recipient_stays_when_the_first_agent_arrives(open_dashbo
 
 
 @pytest.mark.parametrize("size", [(360, 740), (640, 400), (1280, 800)])
-async def test_an_approval_is_in_view_whatever_else_needs_somebody(
+async def test_an_approval_is_in_view_next_to_any_other_item(
     open_dashboard: OpenDashboard, join: Join, tab: Tab, size: tuple[int, int]
 ) -> None:
     await tab.page.set_viewport_size({"width": size[0], "height": size[1]})
@@ -95,7 +95,7 @@ async def test_an_approval_is_in_view_whatever_else_needs_somebody(
             assert composer["y"] + composer["height"] <= tabs["y"] + 1
 
 
-async def test_offline_is_offline_for_everybody(config: SpaceConfig, tab: Tab) -> None:
+async def test_offline_holds_for_every_participant(config: SpaceConfig, tab: Tab) -> None:
     page = tab.page
     async with serve_gateway(config) as gateway:
         await page.goto(f"{gateway.url}/dashboard#token={gateway.token_of('ada')}&space=review&participant=ada")

@@ -65,7 +65,7 @@ def entry(page: Page, text: str) -> Locator:
     return log(page).locator(".chat[data-mine=true]", has_text=text)
 
 
-async def test_a_tick_opens_what_became_of_a_message(gateway: RunningGateway, open_dashboard: OpenDashboard) -> None:
+async def test_a_tick_opens_the_receipt_of_a_message(gateway: RunningGateway, open_dashboard: OpenDashboard) -> None:
     page = await open_dashboard()
     async with answering_agent(gateway):
         await say(page, "Decision: we deploy on Fridays only.")
@@ -94,7 +94,7 @@ async def test_a_tick_opens_what_became_of_a_message(gateway: RunningGateway, op
         await expect(story).to_be_hidden()
 
 
-async def test_a_receipt_that_cannot_be_had_says_why(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_an_unavailable_receipt_gives_the_reason(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         await say(page, "Hello.")

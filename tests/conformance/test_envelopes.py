@@ -218,7 +218,7 @@ async def test_only_the_proposer_withdraws_a_proposal(gateway: RunningGateway) -
         '{"id":"7","kind":"chat","from":"ada","payload":{"text":"x"}}',
     ],
 )
-async def test_a_refusal_carries_the_id_of_what_it_refuses(gateway: RunningGateway, message: str) -> None:
+async def test_a_refusal_contains_the_id_of_the_refused_envelope(gateway: RunningGateway, message: str) -> None:
     async with joined(gateway, "bob") as bob:
         await bob.send(message)
         refusal = await bob.next()

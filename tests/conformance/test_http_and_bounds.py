@@ -78,7 +78,7 @@ async def test_a_refusal_has_a_status_and_a_json_body(
 
 
 @rule("http.answers")
-async def test_http_answers_say_what_changed(gateway: RunningGateway, http: Http) -> None:
+async def test_http_answers_describe_the_change(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "files"), joined(gateway, "coder"):
         opened_ = (await http.post("coder", {"kind": "stream/request", "payload": {"direction": "upload"}})).json()
         assert (opened_["status"], opened_["stream_id"]) == ("stream_opened", "stream-1")

@@ -133,7 +133,7 @@ def test_a_result_without_a_mark_is_known_by_its_item(at: str, form: str) -> Non
     assert judged(witness, at, "in_prompt", form) == []
 
 
-def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
+def test_followers_and_requesters_get_the_same_receipt() -> None:
     (found,) = judged(seen(follows=True), "t34", "answered", "recoverable")
     assert found == "its follower was told None at last"
 
@@ -177,7 +177,7 @@ def test_a_result_that_no_prompt_held_may_be_unknown(held: bool, problems: list[
     ("form", "cause"),
     [("unknown", "the server shortened a prompt with it"), ("whole", "the server left it out unnoticed")],
 )
-def test_what_the_server_left_out_may_be_unknown_or_unnoticed(form: str, cause: str) -> None:
+def test_items_the_server_dropped_may_be_unknown_or_unnoticed(form: str, cause: str) -> None:
     witness = seen()
     witness.agents["a0"].changes.clear()
     del witness.agents["a0"].prompts[3:]

@@ -52,7 +52,7 @@ def test_unconfirmed_chats_may_be_late_where_several_gateways_hold_a_space() -> 
         assert witness.violations() == found
 
 
-def test_a_reported_gap_excuses_what_is_missing() -> None:
+def test_a_reported_gap_explains_missing_envelopes() -> None:
     witness = witness_of([FIRST, SECOND], [SECOND], one=SendOutcome.CONFIRMED)
     witness.gaps["m1"] += 1
     assert witness.violations() == []

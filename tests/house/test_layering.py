@@ -107,7 +107,7 @@ def test_the_listener_imports_nothing_of_ours(modules: list[Module]) -> None:
 
 
 @pytest.mark.parametrize("package", ["mew_board", "mew_settings"])
-def test_what_both_sides_share_imports_the_protocol_alone(package: str, modules: list[Module]) -> None:
+def test_shared_packages_import_only_the_protocol(package: str, modules: list[Module]) -> None:
     for module in modules:
         if module.name.split(".")[0] == package:
             ours = {name.split(".")[0] for name in module.imports() if name.startswith("mew_")}

@@ -63,7 +63,7 @@ async def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scra
         assert (await cli.mew("down", "--space-dir", folder)).code == 0
 
 
-def test_without_a_terminal_it_prints_plain_lines_and_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
+def test_without_a_terminal_it_prints_plain_lines_and_ends_clean(tmp_path: Path, scratch: Path) -> None:
     done = mew("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
@@ -95,9 +95,7 @@ def started(scratch: Path) -> bool:
 @pytest.mark.parametrize(
     ("moment", "number"), [("as the space starts", signal.SIGTERM), ("in the middle", signal.SIGINT)]
 )
-def test_whatever_ends_it_ends_all_its_processes(
-    tmp_path: Path, scratch: Path, moment: str, number: signal.Signals
-) -> None:
+def test_any_end_ends_all_its_processes(tmp_path: Path, scratch: Path, moment: str, number: signal.Signals) -> None:
     command = [*MEW, "demo"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -100,7 +100,7 @@ def test_ask_prints_the_answer_and_how_full_the_agent_is_then(examples: Examples
     assert re.fullmatch(r"dice: [\d,]+ of 4,096 tokens \(reported\)", context)
 
 
-def test_ask_says_what_is_wrong_in_a_line(examples: Examples) -> None:
+def test_ask_reports_the_problem_in_one_line(examples: Examples) -> None:
     missing = examples.mew("run", "ask.py", "ghost", "Hello?")
     assert (missing.code, missing.err) == (1, "'ghost' is not in the space\n")
     usage = examples.mew("run", "ask.py", "coder")
@@ -157,7 +157,7 @@ async def test_the_python_agent_reports_that_little_room_is_left(examples: Examp
             assert int(said[1].replace(",", "")) >= WINDOW_TOKENS * 9 // 10
 
 
-async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(examples: Examples) -> None:
+async def test_approve_permits_harmless_calls_and_asks_about_the_rest(examples: Examples) -> None:
     with examples.started_by_hand("approve.py") as deciding:
         assert deciding.stdin is not None
         assert deciding.stdout is not None

@@ -55,7 +55,7 @@ def validator(name: str) -> Any:
 
 
 @pytest.mark.parametrize("script", PROGRAMS)
-async def test_its_figures_are_the_servers_before_and_after_a_compaction(script: str) -> None:
+async def test_figures_equal_the_server_before_and_after_a_compaction(script: str) -> None:
     async with (
         serve_gateway(parse_space(SPACE)) as gateway,
         serve_rehearsal(RehearsalOptions(window_tokens=8192)) as server,

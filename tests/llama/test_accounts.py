@@ -184,7 +184,7 @@ async def prices(t: ServerConversation) -> dict[tuple[int, int], tuple[bool, int
     return found
 
 
-async def test_each_exact_cut_is_what_the_server_counts_less(
+async def test_each_exact_cut_equals_the_servers_difference(
     start_conversation: StartConversation,
 ) -> None:
     """The model's factor settles in the first calls; from then on no interval gives reason to doubt."""
@@ -207,7 +207,7 @@ async def test_no_price_is_called_exact_and_wrong(start_conversation: StartConve
         assert [cut for cut, (exact, off) in found.items() if exact and off] == []
 
 
-async def test_an_exact_cut_frees_what_the_next_report_then_lacks(start_conversation: StartConversation) -> None:
+async def test_an_exact_cut_frees_the_drop_of_the_next_report(start_conversation: StartConversation) -> None:
     async with start_conversation() as t:
         await t.converse(12, PLAIN)
         first, last = next(cut for cut, (exact, _) in reversed((await prices(t)).items()) if exact)
@@ -229,7 +229,7 @@ async def ignore_question() -> None:
 # -- compaction --------------------------------------------------------------------------------------------
 
 
-async def test_a_requested_compaction_announces_about_what_the_next_report_lacks(
+async def test_a_requested_compaction_announces_nearly_the_later_drop(
     server: LlamaServer, start_conversation: StartConversation
 ) -> None:
     async with start_conversation() as t:

@@ -147,5 +147,5 @@ def test_loopback_hosts_are_recognised(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.example.org", "127.0.0.1.example.org", "192.0.2.1", "0.0.0.0", "::", ""])
-def test_other_hosts_are_not_loopback_whatever_their_name_begins_with(host: str) -> None:
+def test_other_hosts_are_not_loopback_with_any_prefix(host: str) -> None:
     assert not is_loopback(host)

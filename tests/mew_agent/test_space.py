@@ -38,7 +38,7 @@ async def test_agents_of_a_program_answer_and_report_their_contexts() -> None:
                 assert (await http.get(f"{space.url}/health")).status_code == 200
 
 
-async def test_a_program_with_tools_joins_beside_the_agents() -> None:
+async def test_a_program_with_tools_joins_together_with_the_agents() -> None:
     tools = Participant(id="tools")
 
     @tools.tool

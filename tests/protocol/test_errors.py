@@ -8,7 +8,7 @@ from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Forget
 
 
-def test_protocol_errors_say_what_is_wrong() -> None:
+def test_protocol_errors_describe_the_problem() -> None:
     decoding = DecodeError(errors.INVALID_JSON, "no")
     payload = PayloadError("chat", "payload.text", "missing")
     assert isinstance(decoding, ProtocolError)

@@ -13,7 +13,7 @@ def test_a_join_makes_every_known_figure_old() -> None:
     assert outdated_by("join", None, REPORT) is None
 
 
-def test_a_chat_makes_old_what_is_reported_only_on_request() -> None:
+def test_a_chat_makes_figures_old_that_are_reported_only_on_request() -> None:
     assert outdated_by("chat", 704, None) == "messages_since"
     assert outdated_by("chat", 704, REPORT) is None
     assert outdated_by("chat", 704, None, "before_join") == "before_join"

@@ -10,7 +10,7 @@ def test_a_config_error_names_its_known_place() -> None:
     assert str(SpaceConfigError(Path("space.yaml"), "odd")) == "space.yaml: odd"
 
 
-def test_a_taken_port_says_what_to_do() -> None:
+def test_a_port_in_use_is_reported_with_advice() -> None:
     assert "8080" in str(PortInUse("127.0.0.1", 8080))
     assert "--port" in str(PortInUse("127.0.0.1", 8080))
 

@@ -152,7 +152,7 @@ async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
 
 
-async def test_measured_compactions_are_exact_and_cost_what_they_say(
+async def test_measured_compactions_are_exact_and_report_their_cost(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
     async with start_agent(agent={"measure_compactions": True}, counts_prompts=False) as s:
@@ -431,7 +431,7 @@ async def test_entering_an_agent_makes_it_answer_until_the_block_ends(gateway: R
         await until(lambda: "coder" not in ada.peers)
 
 
-async def test_an_agent_whose_work_fails_leaves_with_the_error(
+async def test_an_agent_leaves_with_the_error_of_its_work(
     gateway: RunningGateway, joined: Joined, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")

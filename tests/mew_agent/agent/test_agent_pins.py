@@ -86,7 +86,7 @@ async def test_a_pin_in_the_name_of_another_is_refused(start_agent: StartAgent, 
         assert await s.ada.pins("coder") == ()
 
 
-async def test_a_refusal_says_where_and_what_is_expected(start_agent: StartAgent) -> None:
+async def test_a_refusal_names_the_place_and_the_expected_value(start_agent: StartAgent) -> None:
     async with start_agent(agent={"pins": ["be brief"]}, window_tokens=1_000) as s:
         with pytest.raises(ControlRefused, match=r"pins of about .* half of the window"):
             await s.ada.pin("coder", "word " * 700)
@@ -99,7 +99,7 @@ async def test_a_refusal_says_where_and_what_is_expected(start_agent: StartAgent
             await s.ada.unpin("coder", "p7")
 
 
-async def test_settings_whose_pins_do_not_fit_are_refused(start_agent: StartAgent) -> None:
+async def test_settings_with_pins_that_do_not_fit_are_refused(start_agent: StartAgent) -> None:
     with pytest.raises(ConfigError, match=r"pins: pins of about .* at most half of the window, 256 of 512"):
         async with start_agent(agent={"pins": ["word " * 600]}, window_tokens=512):
             pass

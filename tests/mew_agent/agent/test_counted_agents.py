@@ -128,7 +128,7 @@ async def test_a_clear_during_counting_keeps_the_accounts_right(start_conversati
         assert sum(driver.conversation.tracker.ledger.item_prices().values()) < (reported["total_tokens"] or 0)
 
 
-async def test_a_result_whose_call_was_cleared_does_not_enter(start_conversation: StartConversation) -> None:
+async def test_a_result_does_not_enter_after_its_call_was_cleared(start_conversation: StartConversation) -> None:
     counter = Slow()
     async with start_conversation(tools=(TOOL,), counter=counter, window_tokens=60_000) as driver:
         reply = await driver.turn('call look_up with {"q": "pump"}')

@@ -177,7 +177,7 @@ async def test_a_program_learns_from_the_agent_itself_what_fits(start_agent: Sta
         assert fit.largest_tokens is not None, "only the agent knows it"
 
 
-async def test_without_an_answer_the_last_report_says_what_fits(start_agent: StartAgent) -> None:
+async def test_without_an_answer_the_last_report_decides_the_fit(start_agent: StartAgent) -> None:
     async with start_agent(window_tokens=WINDOW) as driver:
         await driver.ask("Are you there?")
         await driver.status()

@@ -199,7 +199,7 @@ async def test_a_known_answer_is_sent_although_it_is_cancelled_later(start_conve
         assert box.is_idle
 
 
-async def test_what_joined_a_cancelled_question_that_was_put_back_waits_by_itself(
+async def test_chats_that_joined_a_requeued_cancelled_question_wait_alone(
     start_conversation: StartConversation,
 ) -> None:
     async with start_conversation() as driver:

@@ -74,7 +74,7 @@ def test_a_chat_that_needs_no_reply_is_context_from_any_sender(sender: str) -> N
     assert Room("two").decide(Room("two").chat(sender, "one", text="Is it so?", needs_reply=False)) == "context"
 
 
-def test_a_person_is_answered_whatever_it_refers_to() -> None:
+def test_a_person_is_answered_with_any_reference() -> None:
     room = Room()
     ours = room.chat("one", "ada")
     assert room.decide(room.chat("ada", "one", ours.id, "Do it then.")) == "answer"

@@ -179,9 +179,7 @@ async def test_a_call_that_a_receipt_named_is_named_after_a_kill(start_agent: St
         assert (await after.read())["coder"].call.number > first.number + 1
 
 
-async def test_a_follower_is_told_although_the_agent_was_killed_before_it_noted_it(
-    start_agent: StartAgent, tmp_path: Path
-) -> None:
+async def test_a_follower_is_notified_after_the_agent_was_killed_early(start_agent: StartAgent, tmp_path: Path) -> None:
     path = tmp_path / "coder.sqlite"
     async with start_agent(store=SqliteStore(path), chunk_delay_seconds=0.2) as s:
         sent = await s.ada.send("chat", {"text": "The code of door 4 is K-47.", "receipts": True}, to="coder")
@@ -196,7 +194,7 @@ async def test_a_follower_is_told_although_the_agent_was_killed_before_it_noted_
         assert len(told) == len(set(told))
 
 
-async def test_a_restart_puts_nothing_in_doubt_that_had_left_the_context(
+async def test_a_restart_makes_no_removed_message_doubtful(
     start_agent: StartAgent, tmp_path: Path, text: Callable[[int], str]
 ) -> None:
     path = tmp_path / "coder.sqlite"
@@ -261,7 +259,7 @@ async def test_followers_are_told_each_time_that_a_form_returns(
             await s.ask("Thank you.")  # the server reports a whole prompt
 
 
-async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
+async def test_a_refusal_lost_with_the_connection_is_sent_again(
     start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
 ) -> None:
     async def lose(_: object, chat: Envelope, *__: Any, **___: Any) -> None:

@@ -27,7 +27,7 @@ def sent(s: AgentDriver, nth: int = -1) -> str:
     return json.dumps(s.main_requests[nth].body["messages"])
 
 
-async def test_a_session_knows_only_what_was_said_in_it(start_agent: StartAgent) -> None:
+async def test_a_session_knows_only_its_own_messages(start_agent: StartAgent) -> None:
     async with start_agent() as s:
         await ask(s, "The pump is red.")
         await ask(s, "The valve is blue.", "one")
@@ -133,7 +133,7 @@ async def test_with_many_participants_the_one_with_most_sessions_loses_one(
         assert list(sessions._sessions) == [("ada", "one"), ("bob", "2"), ("bob", "3"), ("cleo", "one")]
 
 
-async def test_a_new_session_stays_where_nobody_has_two(
+async def test_a_new_session_stays_if_each_owner_has_one(
     start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mew_agent.agent.sessions.MAX_SESSIONS", 4)

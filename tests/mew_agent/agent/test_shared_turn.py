@@ -34,7 +34,7 @@ def stored(number: int, sender: str = "ada", joined: int | None = None, section:
 @pytest.mark.parametrize(
     ("mode", "expected"), [("never", []), ("asker", [1, 4]), ("urgent", [1, 3, 4]), ("all", [1, 2, 3, 4])]
 )
-def test_a_setting_says_whose_chats_enter_a_turn(mode: Any, expected: list[int]) -> None:
+def test_a_setting_selects_the_chats_that_enter_a_turn(mode: Any, expected: list[int]) -> None:
     waiting = [stored(1), stored(2, "bob"), stored(3, "cleo", urgent=True), stored(4), stored(5, session="x:1")]
     assert [one.number for one in entering(waiting, stored(0), mode)] == expected
 
@@ -198,9 +198,7 @@ async def test_a_cancelled_chat_leaves_the_turn_that_it_entered(start_agent: Sta
         assert answer.correlation_ids == (question.id,)
 
 
-async def test_a_chat_survives_the_cancelled_question_whose_turn_it_entered(
-    start_agent: StartAgent, joined: Any
-) -> None:
+async def test_a_chat_in_a_running_turn_survives_the_cancelled_question(start_agent: StartAgent, joined: Any) -> None:
     first, second = Gate(), Gate()
 
     async def check() -> str:

@@ -107,7 +107,7 @@ async def test_a_refused_summary_is_asked_for_once_more_as_a_transcript(
 
 
 @pytest.mark.parametrize("behaviour", ["extract", "silent", "endless", "fail", "empty"])
-async def test_tasks_and_queued_chats_continue_after_compactions_whatever_the_summariser_does(
+async def test_tasks_and_queued_chats_continue_after_any_compaction(
     start_agent: StartAgent, text: Callable[[int], str], behaviour: str
 ) -> None:
     def survey() -> str:

@@ -43,9 +43,7 @@ class Offering:
         return {"tools": self.tools[start:end], **({"nextCursor": str(end)} if end < len(self.tools) else {})}
 
 
-async def test_a_question_is_answered_without_compaction_whatever_a_peer_offers(
-    start_agent: StartAgent, joined: Any
-) -> None:
+async def test_a_peers_tools_never_cause_a_compaction_before_an_answer(start_agent: StartAgent, joined: Any) -> None:
     async with start_agent(window_tokens=WINDOW) as s, joined("bob", offers=Offering(many_tools(100, words=300))):
         await until(lambda: "bob" in s.agent.peers and s.agent.peers["bob"].tools is not None)
         answer = await s.ada.ask("chat", {"text": "What is the tide?"}, to="coder", answer="chat")

@@ -364,7 +364,7 @@ async def test_cleared_outputs_invalidate_the_cache_from_the_first_one_on(*, has
     assert cache_lost_tokens(CompactionPlan((output.seq,), None, 0, 0), tracker) == 1000
 
 
-async def test_a_summary_no_smaller_than_what_it_replaces_is_refused() -> None:
+async def test_a_summary_as_large_as_its_messages_is_refused() -> None:
     driver = long_talk(Server(summary=lambda material: "## Goal and request\n" + material[40:240]), turns=3)
 
     async def reports_thrice_the_size(request: ModelRequest) -> ModelReply:
@@ -432,7 +432,7 @@ async def test_a_history_that_changed_during_the_call_stays_unchanged() -> None:
     assert len(driver.history.items) == 0
 
 
-async def test_what_arrives_during_the_call_stays() -> None:
+async def test_items_that_arrive_during_the_call_stay() -> None:
     driver = long_talk()
 
     async def call(request: ModelRequest) -> ModelReply:

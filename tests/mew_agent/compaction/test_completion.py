@@ -65,7 +65,7 @@ def test_lines_of_an_earlier_summary_are_merged_without_nested_marks() -> None:
 
 
 @pytest.mark.parametrize("may_recall", [True, False])
-def test_a_summary_names_the_words_that_find_what_had_no_room(may_recall: bool) -> None:
+def test_a_summary_names_words_to_search_for_omitted_facts(may_recall: bool) -> None:
     parts = [f"The part sensor_{number} measured {number}7 units in the north hall." for number in range(20)]
     summary = completed("", talk(*parts, "Go on."), 120, may_recall=may_recall)
     note = [line for line in summary.text.splitlines() if line.startswith(RECALL_NOTE)]
@@ -88,7 +88,7 @@ def test_names_of_one_person_give_way_to_facts() -> None:
     assert "- ada: " in both
 
 
-def test_what_its_author_says_in_a_message_that_stays_needs_no_line() -> None:
+def test_a_fact_in_a_kept_message_needs_no_line() -> None:
     rule, tail = "Never open port 8080.", talk("Never open port 8080.", "Go on.")
     found = extract(talk(rule, PORT, "Go on."))
 

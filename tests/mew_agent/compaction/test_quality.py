@@ -28,7 +28,7 @@ async def test_a_pin_is_unchanged_after_a_compaction() -> None:
     assert strategies.PIN in ours.context()
 
 
-async def test_the_benchmark_sees_what_truncation_loses() -> None:
+async def test_the_benchmark_counts_the_losses_of_truncation() -> None:
     outcome = await measure("truncation", strategies.Truncation, seeds=range(1), rounds=3, turns=TURNS)
     lost = [kind for kind in KINDS if outcome.kept[kind][3] < GOALS[5]]
     assert set(BINDING) <= set(lost)
@@ -66,7 +66,7 @@ def test_a_request_leaves_once_it_is_done() -> None:
     assert asked not in facts_of("Hello there.", f"{asked} -> I read src/run.py.", "Go on.", "Go on.")
 
 
-def test_pasted_lines_do_not_crowd_out_what_people_say() -> None:
+def test_pasted_lines_do_not_crowd_out_sentences_of_people() -> None:
     pasted = "\n".join(f"worker-{number} took {number * 37} ms" for number in range(200))
     kept = facts_of("Hello there.", f"{pasted}\nNobody may touch prod-7.", "Go on.", "Go on.")
     assert "Nobody may touch prod-7." in kept

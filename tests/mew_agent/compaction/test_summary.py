@@ -203,7 +203,7 @@ TALK = (
 )
 
 
-def test_a_summary_gains_what_it_left_out_and_loses_old_values() -> None:
+def test_a_summary_gains_omitted_facts_and_loses_old_values() -> None:
     summary = completed("## Goal and request\n- Build the importer src/run.py on port 8080.\n- It is urgent.", *TALK)
     assert summary.text == (
         "## Goal and request\n- It is urgent.\n- ada: Build the importer in src/run.py. [env-1]\n"
@@ -268,7 +268,7 @@ REPORT = "The importer src/run.py listens on port 9090, and SQLite holds its row
         (f'{GOAL}{REPORT} The user asked for "Never push to main without approval."', None),
     ],
 )
-def test_what_is_not_a_summary_is_refused_with_its_reason(text: str, problem: str | None) -> None:
+def test_a_reply_that_is_not_a_summary_is_refused_with_the_reason(text: str, problem: str | None) -> None:
     more = item("This is what we have to do for the importer, and it is not the end of the list of tasks.")
     found = problem_of(text, SECTIONS, SummarySource((*TALK, more), "", extract(TALK).facts))
     assert (found is None) if problem is None else (found is not None and problem in found)

@@ -53,7 +53,7 @@ def test_a_fact_that_the_summary_does_not_tell_leaves_no_trace(line: str) -> Non
     assert traces([item(carried.text)], Summary(line, facts=(carried,))) == {0: "absent"}
 
 
-def test_what_an_agent_wrote_before_a_message_leaves_no_trace_of_it() -> None:
+def test_text_from_before_a_message_leaves_no_trace_of_it() -> None:
     frame = "[Answer every message in a section of its own.]\n### ABCD-1\n"
     framed = replace(item(f"{frame}The port is 8080."), frame_chars=len(frame))
     assert framed.own_text == "The port is 8080."

@@ -302,7 +302,7 @@ def test_a_summariser_is_a_name_or_a_server() -> None:
         build_agent_config([Source("test", {**WHO, **values})], environ={})
 
 
-def test_a_policy_may_name_who_summarises() -> None:
+def test_a_policy_may_name_the_summariser() -> None:
     config = loaded({"policy": {"name": "team", "based_on": "mew", "summariser": "small"}})
     named = config.summariser_model()
     assert named is not None

@@ -96,7 +96,7 @@ async def test_restored_items_are_in_context_as_they_were(open_store: OpenStore)
     assert recalled.content == "the whole text"
 
 
-async def test_a_search_finds_only_what_left_the_context(open_store: OpenStore) -> None:
+async def test_a_search_finds_only_removed_messages(open_store: OpenStore) -> None:
     store = open_store(None)
     kept = items("The Übergrößen of port 8080", "port 9090 is free", "東京塔の高さは333メートル", "nothing of note")
     await store.keep(Session(), SessionChange(added=kept))
@@ -124,7 +124,7 @@ async def test_only_so_many_compactions_are_kept(open_store: OpenStore) -> None:
 
 
 @pytest.mark.parametrize("limits", [StoreLimits(max_bytes=300_000), StoreLimits(max_age_days=1)])
-async def test_a_compaction_whose_items_were_pruned_says_so(open_store: OpenStore, limits: StoreLimits) -> None:
+async def test_a_compaction_reports_that_its_items_were_pruned(open_store: OpenStore, limits: StoreLimits) -> None:
     store, kept = open_store(limits), items(*(f"{place} " + "x" * 1000 for place in range(400)))
     await store.keep(Session(), SessionChange(added=kept))
     await store.keep(Session(), SessionChange(evicted=range(390), compaction=removal(*kept[:390])))
@@ -188,7 +188,7 @@ async def test_a_damaged_entry_is_reported_without_its_items(tmp_path: Path, par
         (6, "there is no entry 6; the newest is 5"),
     ],
 )
-def test_an_undo_is_refused_with_what_to_do(number: int | None, refusal: str) -> None:
+def test_an_undo_is_refused_with_advice(number: int | None, refusal: str) -> None:
     undone = entry(number=4, undone_by=5), entry(number=5, trigger="undo", undoes=4)
     entries = [entry(number=2), entry(number=3, problem="damaged"), *undone]
     assert refusal_of(entries, number) == refusal
@@ -204,7 +204,7 @@ def test_a_call_without_all_its_results_stays_away() -> None:
     assert returning_items(history.items, [later]).merged == (history.items[0], later)
 
 
-def test_a_call_whose_id_is_taken_gets_another() -> None:
+def test_a_call_with_a_taken_id_gets_another() -> None:
     history = History()
     for _ in range(2):
         history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "r", "{}"),))

@@ -111,7 +111,7 @@ def test_a_call_id_used_again_is_open_again() -> None:
 
 
 @pytest.mark.parametrize("left", ["cleared", "evicted", "never there"])
-def test_a_result_whose_call_is_gone_is_not_sent(left: str) -> None:
+def test_a_result_without_its_call_is_not_sent(left: str) -> None:
     history = History()
     if left != "never there":
         history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "f", ""),))
@@ -126,7 +126,7 @@ def test_a_result_whose_call_is_gone_is_not_sent(left: str) -> None:
 
 
 @given(TURNS, st.integers(0, 30), st.integers(0, 30))
-def test_whatever_is_cut_no_result_is_sent_without_its_call(turns: list[MadeTurn], one: int, other: int) -> None:
+def test_no_cut_leaves_a_result_without_its_call(turns: list[MadeTurn], one: int, other: int) -> None:
     history = history_of(turns)
     history.evict(min(one, other), max(one, other), None)
     requested: set[str] = set()

@@ -99,7 +99,7 @@ def test_more_tokens_are_never_a_milder_level_or_fewer_compactions(limit: int, o
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**7))
-def test_the_decision_is_the_exact_fraction_whatever_the_window(limit: int, used: int) -> None:
+def test_the_decision_is_the_exact_fraction_of_any_window(limit: int, used: int) -> None:
     assert bool(compactions(after(used, limit))) is (used * 10 >= limit * 9)
     threshold = MEW.marks(limit).compact_at_tokens
     assert threshold is not None
@@ -133,7 +133,7 @@ def test_only_a_request_that_would_overflow_compacts_first(limit: int) -> None:
 
 
 @pytest.mark.parametrize("basis", ["reported", "projected", "unknown"])
-def test_the_request_rule_works_whatever_is_known_of_the_past(basis: Any) -> None:
+def test_the_request_rule_works_with_any_known_past(basis: Any) -> None:
     snapshot = ContextSnapshot(None if basis == "unknown" else 5, basis, 1_000, next_prompt_tokens=951)
     assert compactions(snapshot, "pre_request") == ["would_overflow"]
 

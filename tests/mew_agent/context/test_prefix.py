@@ -38,7 +38,7 @@ def test_the_smallest_of_many_tools_are_summed_up() -> None:
     assert 0 < summed.tokens == 100_000 - sum(part.tokens for part in named)
 
 
-def test_tools_share_what_a_counted_system_prompt_leaves() -> None:
+def test_tools_share_the_rest_of_a_counted_system_prompt() -> None:
     texts = [PrefixText("system_prompt", "one two three four"), PrefixText("tool", "a b", "x"), NOBODY]
     system, tool = prefix_parts(texts, 30, Calibration(), words_in)
     assert (system.tokens, system.basis) == (4, "tokenizer")

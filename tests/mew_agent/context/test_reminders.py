@@ -25,7 +25,7 @@ def test_reminders_are_shown_in_the_order_in_which_they_were_made() -> None:
     )
 
 
-def test_an_owner_has_one_reminder_whose_text_is_never_kept() -> None:
+def test_an_owner_has_one_reminder_and_its_text_is_not_stored() -> None:
     reminders = Reminders()
     reminders.remind("context_health", at="t")
     reminders.remind("context_health", at="later")

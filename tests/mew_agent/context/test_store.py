@@ -384,7 +384,7 @@ def test_files_damaged_in_the_same_second_are_all_set_aside(tmp_path: Path) -> N
     assert names == ["", ".again1", ".again2"]
 
 
-async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_readable_part_of_a_damaged_file_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "session.db"
     store = SqliteStore(path)
     added = items(*(f"Item {number}. {'x' * 500}" for number in range(400)))
@@ -404,7 +404,7 @@ async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: 
     await store.aclose()
 
 
-async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) -> None:
+async def test_pruning_removes_only_items_outside_the_context(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
     added = [replace(item, at="2020-01-01T00:00:00Z") for item in items(*("x" * 1000 for _ in range(200)))]
     call = CallRecord("c", "main", "2020-01-01T00:00:00Z", "m", 0)
@@ -421,7 +421,7 @@ async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) ->
     await store.aclose()
 
 
-async def test_a_file_that_cannot_shrink_enough_keeps_what_is_in_context(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_shrink_enough_keeps_the_context(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
     await store.keep(Session(next_seq=3), SessionChange(added=items("One.", "Two.", "Three."), evicted=[0]))
     pruned = await store.prune(StoreLimits(max_bytes=1))

@@ -354,7 +354,7 @@ def test_two_cuts_before_a_report_add_up() -> None:
     assert breakdown_sum(agent.report()) == 1_000
 
 
-def test_a_cut_together_with_new_tools_still_leaves_books_that_sum() -> None:
+def test_accounts_sum_after_a_cut_with_new_tools() -> None:
     agent = Agent()
     for total in (1_000, 1_100, 1_200):
         agent.turn(total)
@@ -452,7 +452,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 40), st.sampled_from(["openai", "outside", "plain"]))
-def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list[str], hidden: int, style: str) -> None:
+def test_the_breakdown_always_sums_without_negative_parts(steps: list[str], hidden: int, style: str) -> None:
     agent = Agent(8_000)
     prompt = 400
     for number, step in enumerate(["turn", *steps]):

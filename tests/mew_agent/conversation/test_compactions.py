@@ -294,7 +294,7 @@ async def test_a_request_without_a_target_compacts_at_any_fill(start_conversatio
         assert driver.server.requests[-1].prompt_tokens < before
 
 
-async def test_the_server_counts_what_a_forget_frees(start_conversation: StartConversation) -> None:
+async def test_the_server_counts_the_tokens_a_forget_frees(start_conversation: StartConversation) -> None:
     async with start_conversation(window_tokens=100_000) as driver:
         for question in ("Hi.", "Who are you?", "Fine.", "And you?"):
             await driver.turn(question)
@@ -426,7 +426,7 @@ async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
         assert (last.summary_tokens, last.trigger) == (0, "threshold")
 
 
-async def test_a_compaction_of_everything_is_counted_without_what_left(
+async def test_a_compaction_of_everything_is_counted_without_the_removed_items(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     async with start_conversation() as driver:

@@ -76,7 +76,7 @@ async def test_a_count_in_flight_is_not_that_of_a_changed_history(
 
 @pytest.mark.parametrize("direction", ["newest", "oldest"])
 @pytest.mark.parametrize("entries", [1, 2, 3, 4])
-async def test_a_forget_frees_what_the_server_counts_whatever_is_last(
+async def test_a_forget_frees_the_servers_count_with_any_last_item(
     start_conversation: StartConversation, direction: str, entries: int
 ) -> None:
     async with start_conversation(window_tokens=100_000) as driver:
@@ -125,7 +125,7 @@ async def test_a_decision_about_a_forgotten_history_compacts_nothing(
         assert conversation.history.summary is None
 
 
-async def test_a_turn_that_was_cleared_meanwhile_is_removed_once(
+async def test_a_cleared_turn_is_removed_once(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     async with start_conversation(window_tokens=8192) as driver:

@@ -48,7 +48,7 @@ async def test_a_text_is_pinned_once() -> None:
     assert pin.tokens > 0
 
 
-async def test_a_text_of_wrong_length_is_refused_with_what_is_expected() -> None:
+async def test_a_text_of_wrong_length_is_refused_with_the_expected_length() -> None:
     pins = pins_in()
     assert await refusal(pins, " ") == "the text must have 1 to 4,000 characters, not 0"
     assert await refusal(pins, "x" * (MAX_PIN_CHARS + 1)) == "the text must have 1 to 4,000 characters, not 4,001"

@@ -116,7 +116,7 @@ async def test_a_call_that_ends_while_the_store_is_read_is_the_one_that_read_it(
         assert (found.in_context, found.call and found.call.number) == ("whole", 1)
 
 
-async def test_a_message_is_not_given_to_a_later_call_that_began_meanwhile(
+async def test_a_message_is_not_given_to_a_later_call(
     start_conversation: StartConversation,
 ) -> None:
     store = InterruptedStore()

@@ -214,7 +214,7 @@ def without_call_ids(item: Item) -> tuple[object, ...]:
 @example(40_487)  # items return into the middle of an interval
 @example(1_640)  # a result returns whose call got another id
 @given(st.integers(0, 2**32))
-def test_an_undo_restores_what_left_byte_for_byte(seed: int) -> None:
+def test_an_undo_restores_removed_items_byte_for_byte(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.db"
         memory, in_file = MemoryStore(), seed % 16 == 0

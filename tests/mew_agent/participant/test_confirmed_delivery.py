@@ -118,7 +118,7 @@ async def test_an_unconfirmed_send_raises_not_confirmed() -> None:
         link.release()
 
 
-async def test_what_is_unconfirmed_when_we_leave_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unconfirmed_envelopes_at_the_end_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "mew_agent")
 
     def unconfirmed() -> list[logging.LogRecord]:

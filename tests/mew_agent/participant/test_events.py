@@ -131,7 +131,7 @@ def test_report_is_an_event_and_a_new_level_is_another() -> None:
         ({}, "None", None, {}),
     ],
 )
-def test_proposal_is_read_whatever_its_payload_holds(
+def test_proposal_is_read_with_any_payload(
     payload: dict[str, Any], method: str, tool: str | None, arguments: dict[str, Any]
 ) -> None:
     (made,) = told(envelope("mcp/proposal", payload, to=("words",)))
@@ -148,7 +148,7 @@ def test_proposal_text_names_proposer_request_and_targets() -> None:
     assert str(to_all) == "'bob' proposes 'tools/list' to everyone"
 
 
-def test_joined_and_left_peers_are_events_with_what_was_known() -> None:
+def test_joined_and_left_peers_are_events_with_their_last_state() -> None:
     goes, comes = peer("full", 3), Peer("comes")
     events = list(new_emitter().events_in(PRESENCE, PeerChanges(joined=(comes,), left=(goes,))))
     assert events == [PeerLeft(goes), PeerJoined(comes)]
@@ -183,7 +183,7 @@ def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: st
     assert told(deciding, emitter=emitter) == []
 
 
-def test_what_one_participant_rejects_others_may_still_fulfil() -> None:
+def test_others_may_fulfil_a_proposal_after_one_rejection() -> None:
     emitter = new_emitter()
     (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)

@@ -127,7 +127,7 @@ async def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> Non
         max_size=30,
     )
 )
-def test_no_figure_of_before_a_compaction_is_shown_after_it(steps: list[int | str]) -> None:
+def test_figures_from_before_a_compaction_are_not_shown_after_it(steps: list[int | str]) -> None:
     context, shown = ExternalContext(), None
     for step in steps:
         match step:
@@ -202,7 +202,7 @@ async def test_a_program_reports_its_context_and_is_asked_to_act(joined: Joined)
         assert asked == [500, 2, "clear", "chat/cancel", "Pause", "Resume"]
 
 
-async def test_a_program_that_acts_for_a_person_leaves_that_persons_report(joined: Joined) -> None:
+async def test_a_program_acting_for_a_person_keeps_the_persons_report(joined: Joined) -> None:
     async with joined("ada") as ada:
         async with joined("bob") as bob:
             await bob.report_context(1000, window=2000)

@@ -44,7 +44,7 @@ async def ask(ada: Participant, text: str = "hi") -> Envelope:
     return await ada.ask("chat", {"text": text}, to="bob", answer="chat", timeout_seconds=PATIENCE_SECONDS)
 
 
-async def test_a_chat_whose_handler_fails_is_refused_with_the_reason(joined: Joined) -> None:
+async def test_a_chat_is_refused_with_the_reason_if_its_handler_fails(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         bob.on_chat(Fragile())
         with pytest.raises(ChatRefused, match=GONE):
@@ -76,7 +76,7 @@ async def test_a_handler_that_failed_after_its_reply_refuses_nothing(joined: Joi
         assert "chat/acknowledge" not in [one.kind for one in recorder.sent_by("bob")]
 
 
-async def test_another_handler_may_answer_what_one_failed_at(joined: Joined) -> None:
+async def test_another_handler_may_answer_after_one_failed(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         working = Fragile()
         working.is_broken = False

@@ -68,7 +68,7 @@ class Unjoined(Participant):
             tasks.cancel_scope.cancel()
 
 
-async def test_only_what_handlers_want_is_queued_and_later_ones_get_what_follows() -> None:
+async def test_only_handled_events_are_queued_and_later_handlers_get_later_ones() -> None:
     me, seen = Unjoined(), list[str]()
 
     @me.on("system/presence")
@@ -95,7 +95,7 @@ async def test_only_what_handlers_want_is_queued_and_later_ones_get_what_follows
     assert seen == [CHAT.body["text"], "presence"]
 
 
-async def test_each_handler_gets_what_it_registered_for_in_order() -> None:
+async def test_each_handler_gets_its_events_in_order() -> None:
     me, seen = Unjoined(), list[str]()
 
     @me.on()

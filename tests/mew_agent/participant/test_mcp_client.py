@@ -332,7 +332,7 @@ FORGED = _answer("mcp/response", "eve", "r", result=999)
         (_answer("mcp/response", "eve", "p", result=999),),
     ],
 )
-def test_only_the_proposed_peer_answers_whatever_the_gateway_relays(attack: tuple[Envelope, ...]) -> None:
+def test_only_the_proposed_peers_answer_counts_at_the_client(attack: tuple[Envelope, ...]) -> None:
     with _proposed() as (proposal, pending):
         for envelope in attack:
             pending.receive(envelope, PeerChanges())

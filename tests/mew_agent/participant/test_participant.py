@@ -29,7 +29,7 @@ REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision":
 FULL = {"messages_in_context": 4, "tokens": 98412, "max_tokens": 128000, "status": "active", "context": REPORT}
 
 
-async def test_a_revocation_returns_what_else_ended(joined: Joined) -> None:
+async def test_a_revocation_returns_all_ended_rights(joined: Joined) -> None:
     rights = [{"kind": "capability/*"}, {"kind": "space/kick"}]
     async with joined("ada") as me, joined("coder") as coder:
         await me.send("capability/grant", {"recipient": "coder", "capabilities": rights})

@@ -55,7 +55,7 @@ async def test_several_tasks_wait_for_one_message_to_be_read(joined: Joined) -> 
     assert sorted(read) == ["one", "three", "two"]
 
 
-def test_a_change_is_due_only_to_the_followers_that_it_may_concern() -> None:
+def test_only_concerned_followers_get_a_change() -> None:
     followers = ReceiptFollowers()
     for number in range(1_000):
         followers.put(ReceiptFollower(MessageKey("ada", f"m{number}"), "ada", "answered whole"))
@@ -80,7 +80,7 @@ def test_a_message_that_was_cancelled_may_still_be_read() -> None:
     assert followers.due(["read"]) == [cancelled]
 
 
-async def test_a_follower_is_told_of_a_change_during_a_lost_connection(gateway: RunningGateway, joined: Joined) -> None:
+async def test_a_follower_learns_of_a_change_during_a_lost_connection(gateway: RunningGateway, joined: Joined) -> None:
     async with faulty_link(gateway.port) as link, joined("ada") as ada:
         bob = Participant(link.url, space="demo", id="bob", token=gateway.token_of("bob"))
         async with bob:

@@ -100,7 +100,7 @@ def test_k_stays_within_the_range_of_real_tokenizers(observations: list[tuple[in
     assert 0.33 <= calibration.k <= 3.0
 
 
-def test_one_absurd_observation_counts_no_more_than_the_nearest_possible_one() -> None:
+def test_an_absurd_observation_counts_as_the_nearest_possible_one() -> None:
     steady = Calibration().observe(1000, 1000.0)
     assert steady.observe(1, 1000.0) == steady.observe(330, 1000.0)
     assert steady.observe(10**6, 1000.0) == steady.observe(3000, 1000.0)

@@ -122,7 +122,7 @@ async def test_a_changed_approval_of_a_permission_allows_nothing(start: Start) -
         assert (await s.recorder.first("codex", "chat", about=asked)).body["text"] == "You said no."
 
 
-def test_a_permission_shows_what_its_input_leaves_out() -> None:
+def test_a_permission_shows_changes_outside_its_input() -> None:
     diff = {"type": "diff", "path": "/a.txt", "oldText": "a", "newText": "b"}
     text = {"type": "content", "content": {"type": "text", "text": "x" * 200_000}}
     edit = {"title": "Edit", "rawInput": {"file": "/a.txt", "edits": [{"old": "a", "new": "b"}]}, "content": [diff]}
@@ -484,7 +484,7 @@ async def test_the_agent_uses_the_space_through_its_own_server(start: Start) -> 
         assert await s.ask("still there") == "You wrote: ada: still there"
 
 
-async def test_a_peers_tool_that_needs_approval_shows_on_the_board_meanwhile(start: Start) -> None:
+async def test_the_board_shows_a_peers_tool_that_waits_for_approval(start: Start) -> None:
     async with start() as s, s.client_of_tools() as client:
         results: list[Any] = []
 

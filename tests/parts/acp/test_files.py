@@ -52,9 +52,7 @@ async def test_a_write_replaces_the_file_and_makes_its_folders(project: Path) ->
         assert (project / path).read_text() == "new"
 
 
-async def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_folder_that_becomes_a_link_is_not_followed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, real = ProjectFiles(str(project), "read"), os.open
     (project / "inside" / "secret.txt").write_text("harmless")
 

@@ -48,7 +48,7 @@ async def test_a_loaded_session_is_set_to_ask_again(start: Start) -> None:
         assert await s.ask("session?") == "loaded session: ada: session?"
 
 
-async def test_an_agent_whose_modes_do_not_decide_gets_variables_that_do(start: Start) -> None:
+async def test_an_agent_without_asking_modes_gets_variables_that_make_it_ask(start: Start) -> None:
     async with start("opencode", env={"AGENT_STYLE": "opencode"}) as s:
         assert await s.ask("which mode?") == f"mode auto, environment {ASKING['OPENCODE_PERMISSION']}"
         status = await s.until_status(has_mode)

@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("replayed_agent.py")
 
 
 @pytest.mark.parametrize("name", profiles())
-async def test_recorded_agent_shows_what_its_model_server_counted(start: Start, name: str) -> None:
+async def test_recorded_agent_shows_the_counts_of_its_model_server(start: Start, name: str) -> None:
     recording = RECORDINGS / f"{name}.jsonl"
     first, second, third = json.loads(recording.read_text().splitlines()[0])["figures"]
 

@@ -108,7 +108,7 @@ async def test_an_agent_that_may_not_answer_is_reported(gateway: RunningGateway)
     assert "'coder' lacks the capability participant/history" in outcome.err
 
 
-async def test_what_the_gateway_recorded_is_exported_also_without_the_agent() -> None:
+async def test_the_gateways_records_are_exported_without_the_agent() -> None:
     compaction: Message = {"at": wire_timestamp(datetime.now(UTC)), "trigger": "threshold", "basis": "projected"}
     compaction |= {"tokens_before": 900, "tokens_after": 300, "freed_tokens": 600}
     async with serve_gateway(parse_space(SPACE)) as gateway:

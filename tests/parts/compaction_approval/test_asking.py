@@ -72,7 +72,7 @@ async def status_word(s: AgentDriver, word: str, nth: int = 0) -> Envelope:
     return found()[nth]
 
 
-async def test_an_approved_compaction_does_what_was_proposed(start_agent: StartAgent, text: Text) -> None:
+async def test_an_approved_compaction_follows_its_plan(start_agent: StartAgent, text: Text) -> None:
     async with start_agent(agent=asking(), fixed_usage=FULL) as s:
         asked = await filled(s, text)
         assert asked.to == ("coder",)

@@ -18,7 +18,7 @@ def history_of(turns: int) -> History:
     return history
 
 
-def test_a_proposal_says_what_goes_what_stays_and_what_it_costs() -> None:
+def test_a_proposal_lists_removed_and_kept_items_and_the_cost() -> None:
     history = history_of(3)
     plan = CompactionPlan((), (0, 3), evicted_tokens=900, summary_budget_tokens=200)
     proposed = ProposedCompaction(plan, "threshold", 500, history.revision)

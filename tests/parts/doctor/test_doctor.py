@@ -74,7 +74,7 @@ async def test_doctor_does_not_call_a_broken_program_present(tmp_path: Path, mon
     assert "mine does not run: No such file or directory" in (await mew("doctor")).err
 
 
-async def test_doctor_names_the_library_whose_version_it_shows() -> None:
+async def test_doctor_shows_each_library_with_its_version() -> None:
     found = {one["name"]: one["version"] for one in json.loads((await mew("doctor", "--json")).out)}
     for extra, package in (("acp", "agent-client-protocol"), ("mcp", "mcp"), ("scale", "nats-py")):
         assert found[extra] == f"{package} {importlib.metadata.version(package)}"
@@ -95,7 +95,7 @@ async def test_doctor_needs_nothing_outside_of_a_space() -> None:
     assert "acp" in outcome.out
 
 
-async def test_broken_space_does_not_hide_what_is_installed(tmp_path: Path) -> None:
+async def test_broken_space_does_not_hide_installed_programs(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("{{")
     outcome = await mew("doctor")
     assert outcome.err.startswith("mew: space.yaml:1:3: invalid YAML")

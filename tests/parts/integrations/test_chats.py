@@ -123,7 +123,7 @@ async def test_a_failed_turn_is_answered_and_changes_nothing(joined: Joined) -> 
 
 
 @pytest.mark.parametrize("key", ["session", "response_format"])
-async def test_a_chat_that_asks_for_what_no_library_keeps_is_refused(joined: Joined, key: str) -> None:
+async def test_a_library_refuses_sessions_and_response_formats(joined: Joined, key: str) -> None:
     engine, bob = CountingEngine(), joined("bob")
     answer_chats(bob, engine.ask, engine.read)
     async with joined("ada") as ada, bob:

@@ -223,7 +223,7 @@ async def test_recent_chats_are_searched_in_a_bounded_part(
         assert len(await (await ada._me()).history()) == 8
 
 
-async def test_recent_chats_are_found_behind_large_messages(
+async def test_recent_chats_are_found_before_large_messages(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_sent_events, "PAGE_BYTES", 5_000)

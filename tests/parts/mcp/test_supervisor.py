@@ -234,7 +234,7 @@ async def test_a_wrong_token_ends_the_bridge_and_its_server(gateway: RunningGate
         await run_bridge(mortal(), gateway=gateway.ws_url, space="demo", id="bob", token="wrong")
 
 
-async def test_a_bridge_whose_server_does_not_start_never_joins() -> None:
+async def test_a_bridge_never_joins_if_its_server_does_not_start() -> None:
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ServerFailed, match="no such file"):
         await run_bridge(
             settings("no-such-program-here"), gateway="ws://127.0.0.1:9", space="demo", id="bob", token="none"

@@ -84,7 +84,7 @@ def test_a_request_is_read_like_a_completion() -> None:
         ),
     ],
 )
-def test_what_an_agent_cannot_do_is_refused(given: Any, param: str, words: str) -> None:
+def test_impossible_controls_of_an_agent_are_refused(given: Any, param: str, words: str) -> None:
     with pytest.raises(AnswerFailed, match=words.replace("[", r"\[")) as caught:
         read_responses_request(given)
     assert caught.value.param == param

@@ -45,7 +45,7 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
         assert "has no grant for chat; to remove capabilities of space.yaml, edit that file" in again.err
 
 
-async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> None:
+async def test_a_revocation_names_all_ended_rights(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest, joined(gateway, "coder"):
         await mew("grant", "guest", "space/kick", "capability/*", *seat(gateway))
         await guest.until("capability/grant")
@@ -65,7 +65,7 @@ async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> No
         ]
 
 
-async def test_a_revocation_whose_answer_is_lost_is_done(
+async def test_a_revocation_is_done_even_if_its_answer_is_lost(
     gateway: RunningGateway, lose_answers: Callable[[], None]
 ) -> None:
     async with joined(gateway, "guest"):
@@ -104,7 +104,7 @@ async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:
     assert "'guest' has no capability that covers 'capability/grant'" in refused.err
 
 
-async def test_a_call_that_needs_no_approval_is_listed_with_what_ends_it(gateway: RunningGateway) -> None:
+async def test_an_always_allowed_call_is_listed_with_the_way_to_end_it(gateway: RunningGateway) -> None:
     tool = {"method": "tools/call", "params": {"name": "write"}}
     pattern = {"kind": "mcp/request", "to": ["files"], "payload": tool, "approve": False}
     await mew("grant", "coder", json.dumps(pattern), *seat(gateway))

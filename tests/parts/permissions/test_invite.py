@@ -48,7 +48,7 @@ async def test_an_id_that_is_taken_is_refused(gateway: RunningGateway) -> None:
     assert (await mew("invite", "not an id", *seat(gateway))).code == 2
 
 
-async def test_an_invitation_whose_answer_is_lost_names_the_way_to_a_token(
+async def test_an_invitation_without_an_answer_names_the_way_to_a_token(
     gateway: RunningGateway, lose_answers: Callable[[], None]
 ) -> None:
     lose_answers()

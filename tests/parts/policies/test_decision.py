@@ -29,7 +29,7 @@ def reported(tokens: int, limit: int = 128_000, **more: Any) -> ContextSnapshot:
 UNAVAILABLE = ContextSnapshot(None, "unknown", 128_000, "usage_unavailable")
 
 
-def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
+def test_a_figure_with_a_forbidden_basis_is_unknown() -> None:
     projected = ContextSnapshot(190_000, "projected", 200_000)
     assert level_of(DOMINDS_V3, projected) == ("unknown", None)
     assert decide(DOMINDS_V3, PolicyState(), projected, "after_call").actions == ()

@@ -41,5 +41,5 @@ def test_levels_of_a_very_large_window_are_exact_to_the_token() -> None:
 @pytest.mark.parametrize(
     ("tokens", "fits"), [pytest.param(50_000, True, id="T13"), pytest.param(50_001, False, id="T13+")]
 )
-def test_only_what_remains_fits(tokens: int, fits: bool) -> None:
+def test_only_the_free_tokens_fit(tokens: int, fits: bool) -> None:
     assert occupancy_of(TACHIKOMA, 150_000, 200_000).has_room_for(tokens) is fits

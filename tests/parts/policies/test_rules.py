@@ -57,7 +57,7 @@ def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, lim
 
 @pytest.mark.parametrize("phase", ["after_call", "pre_request"])
 @given(used=st.integers(0, 1_200), next_prompt=st.integers(0, 1_200))
-def test_a_phase_that_rests_decides_as_one_whose_rules_are_asked(phase: Phase, used: int, next_prompt: int) -> None:
+def test_a_resting_phase_decides_like_one_with_evaluated_rules(phase: Phase, used: int, next_prompt: int) -> None:
     snapshot = ContextSnapshot(used, "reported", 1_000, next_prompt_tokens=next_prompt)
     asked = Deciding(MEW, PolicyState(), snapshot, phase, NO_FLAGS, "healthy", None)
     for rules in MEW.acting[phase]:

@@ -73,7 +73,7 @@ async def test_an_export_as_markdown_holds_every_item(tmp_path: Path) -> None:
     assert shown.out.endswith("## 12:02 tool\n\n`````\n````\nyes\n`````\n")
 
 
-async def test_pruning_removes_what_is_old_and_out_of_context(tmp_path: Path) -> None:
+async def test_pruning_removes_old_items_outside_the_context(tmp_path: Path) -> None:
     assert "removed 2 items and 0 calls" in (await mew("sessions", "--prune-days", "30", "-d", str(tmp_path))).out
     assert (await mew("sessions", "coder", "-d", str(tmp_path))).out.splitlines() == [
         "2020-01-01T00:00:00Z  user (ada): Three."

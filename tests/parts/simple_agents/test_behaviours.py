@@ -77,7 +77,7 @@ async def test_calculator_answers_requests_to_it_and_broadcasts() -> None:
         assert len(recorder.sent_by("simple", "mcp/response")) == 4
 
 
-async def test_calculator_reports_what_is_wrong() -> None:
+async def test_calculator_reports_the_problem() -> None:
     async with scene("calculator") as (ada, _, _ear):
         payload = {"method": "tools/call", "params": {"name": "evaluate", "arguments": {"expression": "1/0"}}}
         answer = await ada.ask("mcp/request", payload, to="simple", answer="mcp/response")

@@ -60,7 +60,7 @@ async def test_proposal_beyond_its_capabilities_is_rejected_as_incapable() -> No
             await me.request("ada", "tools/list")
 
 
-async def test_proposal_whose_request_the_gateway_refuses_is_rejected() -> None:
+async def test_proposal_is_rejected_if_the_gateway_refuses_its_request() -> None:
     """A gateway may revoke a capability without announcing it."""
     async with scene({}) as (me, _, recorder, join):
         async with join("keeper") as other:

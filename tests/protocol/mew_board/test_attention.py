@@ -113,7 +113,7 @@ CALM = [
 
 
 @pytest.mark.parametrize("given", CALM)
-def test_what_continues_on_its_own_needs_no_attention(given: BoardEntry) -> None:
+def test_states_that_end_on_their_own_need_no_attention(given: BoardEntry) -> None:
     assert items(given) == ()
 
 
@@ -156,7 +156,7 @@ def test_a_proposal_without_its_parameters_can_only_be_rejected() -> None:
     assert [one.label for one in found.actions] == ["Reject"]
 
 
-def test_a_compaction_that_asks_says_what_it_would_free() -> None:
+def test_a_proposed_compaction_names_the_tokens_it_would_free() -> None:
     sizes: dict[str, Any] = {"present_tokens": 90_000, "freed_tokens": 40_000}
     one = proposal(tool="compact_context", **sizes)
     (found,) = items(proposals=(one.model_copy(update={"to": ("coder",)}),))
@@ -165,7 +165,7 @@ def test_a_compaction_that_asks_says_what_it_would_free() -> None:
     assert of_another.reason.startswith("coder waits for approval of compact_context on files: {")
 
 
-def test_a_short_text_says_what_it_leaves_out_and_hides_nothing() -> None:
+def test_a_short_text_gives_the_size_of_omitted_parts() -> None:
     (found,) = items(proposals=(proposal(path="a\u202eb", text="x" * 3_000),))
     assert 'files: {"path": "a<U+202E>b", "text": "xxx' in found.reason
     assert found.reason.endswith("x … (2,874 more characters; `mew proposals` shows all)")

@@ -152,7 +152,7 @@ def test_long_texts_of_a_participant_are_cut_with_a_mark() -> None:
     assert line.word.endswith("…")
 
 
-def test_totals_count_what_is_known_and_what_waits() -> None:
+def test_totals_count_known_figures_and_waits() -> None:
     views = [
         view(context={"spending": {"prompt_tokens": 900, "completion_tokens": 100}}),
         view(tokens=None, context=UNKNOWN, items=(item("approval", "blocking"),)),

@@ -42,7 +42,7 @@ def test_an_owner_at_its_own_limit_takes_nothing_from_others() -> None:
     assert list(kept) == [0, 1, 9, 10]
 
 
-def test_weights_decide_who_has_the_most() -> None:
+def test_weights_decide_the_owner_with_the_most() -> None:
     shares: Shares[str] = Shares()
     for number in range(5):
         shares.add(f"small {number}", "ada")

@@ -53,7 +53,7 @@ def test_a_package_that_is_installed_twice_counts_once(site: Path, later: Path) 
     assert load_only("mew_test.table") == 7
 
 
-def test_what_pip_left_of_a_package_is_no_second_one(site: Path) -> None:
+def test_remains_of_a_package_do_not_count_as_a_second_one(site: Path) -> None:
     install(site, "first_part", "[mew_test.table]\none = first_part:VALUE\n")
     left = site / "~irst_part-0.9.dist-info"
     left.mkdir()

@@ -25,7 +25,7 @@ from mew_agent.settings import AgentSettings
         ({"long_results": "cutt"}, "must be 'cut' or 'refuse', not 'cutt' (did you mean 'cut'?)"),
     ],
 )
-def test_a_mistake_is_named_with_what_is_valid(setting: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_named_with_the_valid_values(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         AgentSettings.model_validate(setting)
     assert expectation(caught.value.errors()[0]) == said
@@ -90,7 +90,7 @@ class Whole(BaseModel):
         ({"colour": "red"}, "unknown key 'colour'"),
     ],
 )
-def test_mistake_names_the_place_and_what_is_expected(values: dict[str, object], problem: str) -> None:
+def test_mistake_names_the_place_and_the_expected_value(values: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Sizes.model_validate(values)
     assert first_problem(refused.value) == problem

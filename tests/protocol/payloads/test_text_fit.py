@@ -11,7 +11,7 @@ MAYBE = st.none() | SIZES
 
 
 @given(tokens=SIZES, context=MAYBE, queued=MAYBE, window=st.none() | st.integers(1, 200_000))
-def test_what_is_unknown_is_never_zero_and_never_an_overflow(
+def test_an_unknown_figure_is_never_zero_and_never_an_overflow(
     tokens: int, context: int | None, queued: int | None, window: int | None
 ) -> None:
     waits = None if queued is None else QueuedMessages(messages=1, tokens=queued, basis="projected")

@@ -228,7 +228,9 @@ def test_an_unknown_proposal_has_no_owner(membership: Membership) -> None:
     assert membership.proposals.foreign_to(withdrawal("bob", "unknown")) is None
 
 
-def test_who_proposes_most_loses_its_oldest_proposals(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_participant_with_most_proposals_loses_its_oldest(
+    membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(proposals_module, "MAX_PROPOSALS", 4)
     for number, name in enumerate(("bob", "coder", "coder", "coder", "coder", "twin")):
         membership.proposals.add(proposal(f"{number}", name), now=NOW)

@@ -124,7 +124,7 @@ def test_grants_and_invitations_refuse_too_many_or_too_long_patterns(
         ({"kind": "stream/request"}, False),
     ],
 )
-def test_a_participant_grants_only_what_it_holds(driver: SpaceDriver, capability: Any, verdict: bool) -> None:
+def test_a_participant_grants_only_its_own_rights(driver: SpaceDriver, capability: Any, verdict: bool) -> None:
     receipt = grant(driver, {"kind": "chat"}, capability, by=2)
     if verdict:
         assert receipt.accepted is not None
@@ -345,7 +345,7 @@ def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -
     assert driver.tokens == tokens
 
 
-def test_an_inviter_gives_only_what_it_may_give(driver: SpaceDriver, config: SpaceConfig) -> None:
+def test_an_inviter_gives_only_its_own_rights(driver: SpaceDriver, config: SpaceConfig) -> None:
     payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
     refused = driver.send_envelope(2, "bob", "space/invite", payload).refused
     assert refused is not None
@@ -381,7 +381,7 @@ participants:
     ],
     ids=str,
 )
-def test_a_right_to_kick_never_comes_from_one_who_lacks_it(above: dict[str, Any]) -> None:
+def test_only_a_participant_with_kick_gives_the_right_to_kick(above: dict[str, Any]) -> None:
     driver = SpaceDriver(parse_space(INVITER))
     driver.join(1, "ada")
     driver.join(2, "bob")

@@ -205,7 +205,7 @@ def test_many_that_join_at_once_are_asked_a_few_at_a_time(driver: SpaceDriver) -
     assert sorted(name for one in asked for name in one if name in names) == sorted(names)
 
 
-def test_nobody_is_asked_after_leaving(driver: SpaceDriver) -> None:
+def test_a_participant_is_not_asked_after_leaving(driver: SpaceDriver) -> None:
     driver.leave(2, "coder")
     driver.wait(OWNER_GRACE.total_seconds())
     assert not driver.space.connections.waits_for_time

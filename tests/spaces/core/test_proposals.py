@@ -229,7 +229,7 @@ def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver)
 
 
 @pytest.mark.parametrize("how", ["removed", "revoked", "absent"])
-def test_a_proposal_closes_when_the_others_who_might_fulfil_it_lose_the_right(driver: SpaceDriver, how: str) -> None:
+def test_a_proposal_closes_when_all_other_approvers_lose_the_right(driver: SpaceDriver, how: str) -> None:
     right = {"kind": "mcp/request", "to": ["files"]}
     grant = {"recipient": "eve", "capabilities": [right]}
     driver.join(5, "eve")
@@ -279,7 +279,7 @@ def test_a_removal_withdraws_each_proposal_once(driver: SpaceDriver) -> None:
     assert withdrawal.body["cause"] == "proposer_left"
 
 
-def test_a_second_rejection_closes_a_proposal_that_nobody_else_may_fulfil_any_more(driver: SpaceDriver) -> None:
+def test_the_last_possible_rejection_closes_a_proposal(driver: SpaceDriver) -> None:
     propose(driver)
     driver.send_envelope(1, "ada", "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
     again = SpaceDriver(parse_space(SPACE.replace("{kind: mcp/request, to: [files]}, ", "")), driver.stored)
@@ -448,7 +448,7 @@ def test_a_right_to_own_calls_does_not_approve_those_of_others(driver: SpaceDriv
     assert listed(driver) == ["p"]
 
 
-def test_equal_capabilities_are_checked_once_for_all_who_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_capabilities_are_checked_once_for_all_their_holders(monkeypatch: pytest.MonkeyPatch) -> None:
     people = "".join(f"  p{number}: {{capabilities: [chat, mcp/*]}}\n" for number in range(50))
     driver = SpaceDriver(parse_space(f"{SPACE}{people}"))
     driver.join(2, "coder")

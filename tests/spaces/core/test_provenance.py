@@ -55,7 +55,7 @@ def holds(driver: SpaceDriver, name: str, pattern: Any = WORK) -> bool:
     return covers(driver.space.membership.permissions_of(name).patterns, pattern)
 
 
-def test_a_revocation_ends_what_was_passed_on(driver: SpaceDriver) -> None:
+def test_a_revocation_ends_passed_on_rights(driver: SpaceDriver) -> None:
     grant(driver, "ada", "m1")
     grant(driver, "m1", "m2")
     grant(driver, "m2", "m3", WORK)
@@ -83,7 +83,7 @@ def test_a_right_that_was_given_in_a_circle_ends(driver: SpaceDriver) -> None:
     assert driver.space.state.grants == {}
 
 
-def test_guests_lose_what_their_inviter_lost(driver: SpaceDriver) -> None:
+def test_guests_lose_the_rights_their_inviter_lost(driver: SpaceDriver) -> None:
     grant(driver, "ada", "m1")
     assert act(driver, "m1", "space/invite", participant_id="guest", initial_capabilities=[*RIGHTS, WORK]).accepted
     assert holds(driver, "guest")
@@ -92,7 +92,7 @@ def test_guests_lose_what_their_inviter_lost(driver: SpaceDriver) -> None:
     assert driver.space.membership.has("guest")
 
 
-def test_a_removal_ends_what_was_passed_on(driver: SpaceDriver) -> None:
+def test_a_removal_ends_passed_on_rights(driver: SpaceDriver) -> None:
     grant(driver, "ada", "m1")
     grant(driver, "m1", "m2")
     receipt = act(driver, "ada", "space/kick", participant_id="m1")
@@ -113,7 +113,7 @@ def test_a_right_with_another_source_stays(driver: SpaceDriver) -> None:
     assert not holds(driver, "m3")
 
 
-def test_kept_rights_never_come_back_to_the_one_who_lost_them(driver: SpaceDriver) -> None:
+def test_kept_rights_never_return_to_their_former_holder(driver: SpaceDriver) -> None:
     grant(driver, "ada", "m1")
     grant(driver, "m1", "m2")
     grant(driver, "m2", "m3")
@@ -144,7 +144,7 @@ def test_a_right_that_came_back_ends_with_a_revocation_that_keeps_others(driver:
     assert driver.space.state.grants == {}
 
 
-def test_absence_ends_a_grant_and_not_what_was_passed_on(driver: SpaceDriver) -> None:
+def test_absence_ends_a_grant_but_not_passed_on_rights(driver: SpaceDriver) -> None:
     grant(driver, "ada", "m1")
     grant(driver, "m1", "m2")
     driver.leave(3, "m1")

@@ -285,7 +285,7 @@ def test_an_envelope_that_is_only_decided_changes_nothing(
         assert picture(space) == before
 
 
-def test_the_story_reaches_what_a_snapshot_must_hold() -> None:
+def test_the_story_reaches_every_part_of_a_snapshot() -> None:
     """A join with a token that was revoked meanwhile, a repeated envelope, and the connections of a dead gateway."""
     space = new_space()
     receipts: list[Receipt] = []

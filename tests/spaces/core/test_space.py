@@ -53,7 +53,7 @@ def test_a_joiner_gets_a_welcome_and_the_others_get_a_presence(driver: SpaceDriv
     assert driver.take(2) == ["system/welcome"]
 
 
-def test_every_member_receives_every_envelope_whatever_to_says(driver: SpaceDriver) -> None:
+def test_every_member_receives_every_envelope_with_any_to(driver: SpaceDriver) -> None:
     for number, name in enumerate(("ada", "bob", "coder"), start=1):
         driver.join(number, name)
         driver.take(number)

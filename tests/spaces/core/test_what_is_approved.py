@@ -165,7 +165,7 @@ def perform(world: World, act: Act) -> None:
 
 @given(st.lists(ACTS, min_size=1, max_size=25))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_runs_is_what_the_digest_covers(acts: list[Act]) -> None:
+def test_the_digest_covers_exactly_the_call_that_runs(acts: list[Act]) -> None:
     world = World()
     for act in acts:
         perform(world, act)

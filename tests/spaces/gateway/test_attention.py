@@ -69,7 +69,7 @@ async def propose(client: Client) -> None:
     await client.send_envelope("mcp/proposal", PROPOSAL, to=["files"], id="p-1")
 
 
-async def test_each_reader_sees_what_it_may_do(gateway: RunningGateway) -> None:
+async def test_each_reader_sees_its_permitted_actions(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         await propose(ada)
         await ada.until("mcp/proposal")
@@ -83,7 +83,7 @@ async def test_each_reader_sees_what_it_may_do(gateway: RunningGateway) -> None:
     assert [one["allowed"] for one in of_bob["actions"]] == [False, False, False]
 
 
-async def test_event_streams_follow_what_needs_a_person(gateway: RunningGateway) -> None:
+async def test_event_streams_follow_attention_items(gateway: RunningGateway) -> None:
     events = streamed(gateway, "bob")
     with anyio.fail_after(PATIENCE_SECONDS):
         assert await anext(events) == []
@@ -132,7 +132,7 @@ def test_the_item_of_a_proposal_is_made_again_only_when_the_proposal_changes(mon
     assert make.call_count == 3
 
 
-def test_readers_with_the_same_capabilities_share_what_each_item_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_with_the_same_capabilities_share_computed_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_space(SPACE + "  dan: {capabilities: [{kind: '*'}]}\n")
     service = SpaceService(config, TokenBook.generate(config), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     check = create_autospec(CapabilitySet.allows, side_effect=CapabilitySet.allows)
@@ -209,7 +209,7 @@ def test_a_message_for_an_agent_that_is_away_counts_from_when_it_was_sent() -> N
     assert [one.kind for one in needed(service) if one.participant == "coder"] == ["model_unreachable"]
 
 
-async def test_an_error_does_not_end_the_search_for_what_needs_a_person(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_does_not_end_the_search_for_attention_items(caplog: pytest.LogCaptureFixture) -> None:
     config = parse_space(SPACE)
     service = SpaceService(config, TokenBook.generate(config))
     announced: list[str] = []

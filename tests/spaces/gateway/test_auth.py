@@ -258,7 +258,7 @@ def test_an_observer_may_read_and_is_no_participant(tmp_path: Path, config: Spac
     assert not book.may_read(token)
 
 
-def test_a_deleted_observer_file_is_looked_at_no_more(
+def test_a_deleted_observer_file_is_no_longer_checked(
     tmp_path: Path, config: SpaceConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, find_status, looked_at = observer_path(tmp_path, "screen"), Path.stat, list[Path]()

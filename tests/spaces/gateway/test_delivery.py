@@ -86,7 +86,7 @@ async def test_a_session_gets_numbers_and_others_get_the_plain_envelope(gateway:
         assert "delivery" not in (await ada.next())["payload"]
 
 
-async def test_a_returning_session_gets_what_it_missed_in_order(gateway: RunningGateway) -> None:
+async def test_a_returning_session_gets_missed_envelopes_in_order(gateway: RunningGateway) -> None:
     async with session(gateway, "coder") as (coder, _), joined(gateway, "bob") as bob:
         await bob.chat("0")
         seen = await chats(coder, 1)
@@ -260,7 +260,7 @@ async def test_a_restart_keeps_grants_pauses_streams_proposals_and_the_board(tmp
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path: Path) -> None:
+async def test_unstorable_envelopes_are_refused_until_the_disk_recovers(tmp_path: Path) -> None:
     config = parse_space(SPACE.replace("DURABILITY", "flushed"))
     async with (
         serve_gateway(config, state=tmp_path) as gateway,

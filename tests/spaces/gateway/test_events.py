@@ -74,7 +74,7 @@ async def test_the_board_comes_first_then_every_envelope(service: SpaceService) 
     assert second["data"]["payload"]["text"] == "line\nbreak"
 
 
-async def test_a_resumed_reader_gets_what_it_missed_in_order(service: SpaceService) -> None:
+async def test_a_resumed_reader_gets_missed_events_in_order(service: SpaceService) -> None:
     for number in range(600):
         chat(service, str(number))
     reader = Reader(event_stream(reader_of(service), "e-100"))

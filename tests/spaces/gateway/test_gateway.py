@@ -187,7 +187,7 @@ async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_p
     assert '"envelope_id":"mine","participant":"bob"' in (logs / "capability-decisions.jsonl").read_text()
 
 
-async def test_logs_have_what_happens_until_the_last_connection_is_closed(config: SpaceConfig, tmp_path: Path) -> None:
+async def test_logs_record_until_the_last_connection_is_closed(config: SpaceConfig, tmp_path: Path) -> None:
     async with AsyncExitStack() as open_until_the_end:
         async with serve_gateway(config, state=tmp_path) as gateway:
             for name in ("ada", "bob"):

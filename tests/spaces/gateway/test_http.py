@@ -191,7 +191,7 @@ async def test_whether_a_text_fits_follows_from_the_last_status(
     assert problem(await ask("coder", "many")) == (400, "invalid_request")
 
 
-async def test_open_proposals_are_listed_with_who_may_fulfil_them(
+async def test_open_proposals_are_listed_with_their_possible_approvers(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     payload = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "a"}}}

@@ -50,7 +50,7 @@ def test_few_presences_are_not_collected() -> None:
     assert batches.collects(is_replaying=True)
 
 
-def test_each_session_gets_what_followed_its_welcome_in_order() -> None:
+def test_each_session_gets_all_envelopes_after_its_welcome_in_order() -> None:
     batches = PresenceBatches()
     batches.begin(ConnectionId(1))
     batches.add({"n": 1})

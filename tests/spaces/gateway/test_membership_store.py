@@ -57,7 +57,7 @@ def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_pat
 
 
 @pytest.mark.parametrize("is_removed_again", [False, True])
-def test_who_was_removed_and_invited_for_one_run_is_removed_in_the_next(
+def test_a_removal_holds_again_after_an_invitation_for_one_run(
     config: SpaceConfig, tmp_path: Path, log: SpaceLog, *, is_removed_again: bool
 ) -> None:
     store = open_store(config, tmp_path, log)

@@ -319,7 +319,9 @@ async def after_refusal(service: SpaceService, log: RecordingLog) -> Receipt:
 
 
 @pytest.mark.parametrize("log", ["synced"], indirect=True)
-async def test_who_joins_meanwhile_is_told_nothing_that_was_refused(service: SpaceService, log: RecordingLog) -> None:
+async def test_a_member_that_joins_late_receives_nothing_that_was_refused(
+    service: SpaceService, log: RecordingLog
+) -> None:
     connection, _ = await joined(service, ADA)
     log.is_full, log.may_write = True, threading.Event()
     receive(service, connection, "stream/request", "r", direction="upload")
@@ -337,7 +339,7 @@ async def test_who_joins_meanwhile_is_told_nothing_that_was_refused(service: Spa
 
 
 @pytest.mark.parametrize("log", ["synced"], indirect=True)
-async def test_what_the_gateway_ended_meanwhile_stays_ended(service: SpaceService, log: RecordingLog) -> None:
+async def test_grants_that_the_gateway_ended_stay_ended(service: SpaceService, log: RecordingLog) -> None:
     (connection, _), (bob, _) = await joined(service, ADA), await joined(service, BOB)
     receive(service, connection, "capability/grant", "g", recipient="bob", capabilities=[{"kind": "x"}])
     await until(lambda: service.space.state.grants and not service.storage.waiting)
@@ -520,7 +522,7 @@ async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceServic
 
 @pytest.mark.parametrize("log", ["synced"], indirect=True)
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_a_repeated_http_envelope_learns_what_became_of_the_first(
+async def test_a_repeated_http_envelope_gets_the_outcome_of_the_first(
     service: SpaceService, log: RecordingLog, is_full: bool
 ) -> None:
     await joined(service, ADA)

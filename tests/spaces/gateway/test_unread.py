@@ -53,7 +53,7 @@ async def test_a_count_that_may_miss_earlier_messages_says_so() -> None:
         assert words.unread(entry, None).startswith("1+")
 
 
-def test_what_waits_at_the_gateway_counts_only_while_the_agent_is_away() -> None:
+def test_chats_at_the_gateway_count_only_while_the_agent_is_away() -> None:
     now = datetime(2026, 1, 1, 12, 9, tzinfo=UTC)
     stored = StoredMessages(messages=3, oldest_at="2026-01-01T12:00:00Z", is_complete=True)
     assert words.unread(BoardEntry(id="coder", connected=False, stored=stored), now) == "3, 9 min ago"

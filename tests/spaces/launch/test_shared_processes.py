@@ -108,7 +108,7 @@ async def test_an_ended_agent_restarts_by_its_policy_in_its_process(house: House
     assert (run.exits["done"].code, run.exits["given_up"].code) == (0, 4)
 
 
-async def test_a_killed_process_restarts_all_its_agents_whatever_their_policy(house: House, tmp_path: Path) -> None:
+async def test_a_killed_process_restarts_all_its_agents_under_any_policy(house: House, tmp_path: Path) -> None:
     async with house.serving([], [agent("ada", tmp_path), agent("bob", tmp_path), agent("cleo", tmp_path)]):
         before = processes(house)
         os.kill(before["ada"], signal.SIGKILL)

@@ -152,7 +152,7 @@ async def test_a_waiting_reader_wakes_for_an_entry_and_for_the_end(make: Make) -
     st.integers(1, 120),
     st.integers(0, 70),
 )
-def test_since_returns_exactly_the_kept_entries_behind_a_position(
+def test_since_returns_exactly_the_kept_entries_after_a_position(
     writes: list[tuple[int, bool]], entries: int, size: int, place: int
 ) -> None:
     log = SpaceLog(epoch="e", bounds=Bounds(entries, size))
@@ -300,7 +300,7 @@ def test_a_record_that_the_disk_does_not_confirm_is_taken_back(tmp_path: Path, m
         one.close()
 
 
-def test_tail_files_stay_until_the_disk_has_what_was_moved(tmp_path: Path) -> None:
+def test_tail_files_stay_until_the_moved_entries_are_on_the_disk(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     append_chats(log, "a")
     log.upkeep()
@@ -350,7 +350,7 @@ def test_a_transaction_that_fails_at_its_end_may_be_stored(tmp_path: Path, code:
     log.close()
 
 
-def test_in_memory_only_what_must_be_on_the_disk_outlasts_the_run(tmp_path: Path) -> None:
+def test_in_memory_only_durable_state_outlasts_the_run(tmp_path: Path) -> None:
     few = Bounds(entries=2, bytes=1_000_000)
     log = SqliteLog(tmp_path / "log", bounds=few)
     log.put("grant", b"of an earlier run")
@@ -424,7 +424,7 @@ def test_a_tail_that_cannot_be_removed_brings_no_old_state_back(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("durability", ["synced", "memory"])
-def test_a_tail_whose_contents_were_moved_changes_no_newer_state(tmp_path: Path, durability: Durability) -> None:
+def test_a_moved_tail_file_changes_no_newer_state(tmp_path: Path, durability: Durability) -> None:
     first = SqliteLog(tmp_path / "log", bounds=ROOMY)
     first.put("synced/invited/eve", b"invited")
     append_chats(first, "a")
@@ -562,7 +562,7 @@ def test_a_history_without_our_tables_is_refused(tmp_path: Path) -> None:
         SqliteLog(tmp_path / "log", bounds=ROOMY)
 
 
-def test_a_history_whose_pages_are_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_history_with_damaged_pages_is_refused(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     append_chats(log, *("x" * 3_000 for _ in range(20)))
     log.close()

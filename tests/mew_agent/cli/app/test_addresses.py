@@ -38,7 +38,7 @@ def test_port_0_becomes_a_real_port() -> None:
     assert choose_address(HERE, 0).port > 0
 
 
-def test_taken_port_says_what_to_do() -> None:
+def test_port_in_use_is_reported_with_advice() -> None:
     with (
         socket.create_server((HERE, 0)) as taken,
         pytest.raises(PortInUse, match="in use by another program; choose another with --port"),

@@ -131,7 +131,7 @@ async def test_quiet_command_prints_errors_only(tmp_path: Path) -> None:
     assert (await mew("agent", "add", "bob", "--person", "-q")).err.startswith("mew: ")
 
 
-async def test_d_without_a_folder_is_detach() -> None:
+async def test_short_option_d_without_a_folder_detaches() -> None:
     assert "no space.yaml here" in (await mew("up", "-d")).err
     assert "nowhere" in (await mew("up", "-d", "nowhere")).err
 

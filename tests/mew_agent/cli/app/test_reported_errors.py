@@ -76,7 +76,7 @@ async def test_misused_option_is_named_by_its_long_name(command: str, arguments:
         ("down", "ada", "options only"),
     ],
 )
-async def test_unexpected_argument_says_what_is_expected(command: str, argument: str, expected: str) -> None:
+async def test_unexpected_argument_names_the_expected_ones(command: str, argument: str, expected: str) -> None:
     outcome = await mew(*command.split(), argument)
     help_of = command.removesuffix(" ada")
     said = f"mew: Unexpected argument: {argument}; expected {expected} (see `mew {help_of} --help`)\n"

@@ -59,7 +59,7 @@ def test_partial_status_leaves_the_board_unchanged() -> None:
 
 
 @pytest.mark.parametrize(("event", "connected"), [("join", True), ("leave", False)])
-def test_presence_updates_who_is_connected(event: str, connected: bool) -> None:
+def test_presence_updates_the_connected_participants(event: str, connected: bool) -> None:
     reported = envelope("system/presence", "system:gateway", {"event": event, "participant": {"id": "ada"}})
     found, changed = apply_event(board(), "envelope", reported)
     assert changed == "ada"

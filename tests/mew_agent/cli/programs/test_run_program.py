@@ -55,7 +55,7 @@ async def test_missing_program_is_named(command: str) -> None:
     assert done.code == 2
 
 
-async def test_a_participant_behind_the_program_is_refused() -> None:
+async def test_a_participant_option_after_the_program_is_refused() -> None:
     done = await mew("run", *WHO[:4], "no-such-program", "--participant=eve")
     assert "--participant: after no-such-program is an argument of that program" in done.err
     assert "`mew run --participant ... no-such-program`" in done.err

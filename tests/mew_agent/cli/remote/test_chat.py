@@ -77,7 +77,7 @@ class Screen(io.TextIOWrapper):
         return True
 
 
-async def test_waiting_for_an_answer_shows_what_the_agent_does(
+async def test_waiting_for_an_answer_shows_the_agents_activity(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")

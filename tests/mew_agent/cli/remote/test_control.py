@@ -231,7 +231,7 @@ async def test_compaction_without_an_answer_is_read_from_the_final_status(gatewa
     assert outcome.code == 0
 
 
-async def test_compaction_whose_status_has_no_figures_freed_an_unknown_number(gateway: RunningGateway) -> None:
+async def test_compaction_without_figures_freed_an_unknown_number(gateway: RunningGateway) -> None:
     async def mute(client: Client, request: Message) -> None:
         await status(client, "compacted", to=request)
 

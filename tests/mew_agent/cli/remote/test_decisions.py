@@ -115,7 +115,7 @@ async def agent_that_proposes(gateway: RunningGateway) -> AsyncIterator[list[str
             yield written
 
 
-async def test_a_waiting_agent_reports_what_waits_and_who_can_decide(waiting: Waiting) -> None:
+async def test_a_waiting_agent_reports_its_waits_and_the_possible_approvers(waiting: Waiting) -> None:
     report = (await waiting.coder_reports("waiting_for_approval")).context
     assert report is not None
     assert report.waiting is not None
@@ -146,7 +146,7 @@ async def test_a_participant_that_joins_later_gets_the_open_proposal_once(waitin
     assert len(made) == 1
 
 
-async def test_a_chat_says_what_it_waits_for_and_who_can_decide(waiting: Waiting) -> None:
+async def test_a_chat_names_its_wait_and_the_possible_approvers(waiting: Waiting) -> None:
     name = (await mew("proposals", *seat(waiting.gateway))).out[:8]
     outcome = await mew("chat", "coder", QUESTION, "--timeout", "1", *seat(waiting.gateway))
     assert outcome.code == 4

@@ -210,7 +210,7 @@ DOWN: Message = {
 }
 
 
-async def test_what_needs_you_stands_above_the_board(gateway: RunningGateway) -> None:
+async def test_attention_items_are_above_the_board(gateway: RunningGateway) -> None:
     output = Output.empty()
 
     async def watch() -> None:

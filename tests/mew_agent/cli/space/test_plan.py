@@ -132,7 +132,7 @@ def test_run_file_names_this_process_as_supervisor(tmp_path: Path) -> None:
     assert (run.space, run.name, run.person, run.ready) == ("review", "Review room", "ada", False)
 
 
-def test_agent_without_a_model_says_what_to_set(tmp_path: Path) -> None:
+def test_agent_without_a_model_names_the_missing_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, environ={})
     for word in ("participants.coder.agent", "'coder'", "OPENAI_API_KEY", "base_url: rehearsal"):

@@ -121,7 +121,7 @@ async def test_a_late_batch_is_stored_once_and_before_the_next() -> None:
     assert [decode_batch(batch.data)[0].number for batch in driver.hub.batches] == [1, 2, 3]
 
 
-async def test_a_full_storage_refuses_what_was_not_sent_and_nothing_else() -> None:
+async def test_a_full_storage_refuses_only_unsent_envelopes() -> None:
     driver = Driver(max_events=10)
     driver.backplane.is_full = True
     driver.submit(chat("sent"))

@@ -65,7 +65,7 @@ FORMS = "nats://host:port, tls://host:port, several of them with commas between,
         ),
     ],
 )
-def test_an_error_names_the_position_and_what_is_accepted(written: str, problem: str) -> None:
+def test_an_error_names_the_position_and_the_accepted_values(written: str, problem: str) -> None:
     with pytest.raises(SpaceConfigError) as caught:
         parse_space(f"space: {{id: a}}\nbackplane: {written}")
     assert str(caught.value).startswith(f"space.yaml:{problem}")

@@ -188,7 +188,7 @@ async def test_grants_pauses_and_kicks_act_on_every_gateway() -> None:
             await until(lambda: not second.service.tokens.knows("eve"))
 
 
-async def test_a_revocation_ends_what_was_passed_on_at_every_gateway(hub: MemoryHub | Nats) -> None:
+async def test_a_revocation_ends_passed_on_rights_at_every_gateway(hub: MemoryHub | Nats) -> None:
     rights = [{"kind": "capability/*"}, {"kind": "space/kick"}]
 
     def holders(running: RunningGateway) -> list[str]:
@@ -496,7 +496,7 @@ async def test_one_gateway_of_a_folder_writes_a_log_file_and_another_takes_over(
         await until(lambda: texts() == ["one", "two"])
 
 
-async def test_gateways_take_over_what_a_gateway_alone_stored(tmp_path: Path, hub: MemoryHub | Nats) -> None:
+async def test_gateways_take_over_the_storage_of_a_single_gateway(tmp_path: Path, hub: MemoryHub | Nats) -> None:
     state, config = tmp_path / ".mew", parse_space(SPACE)
     async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
         await ada.chat("before")
@@ -532,7 +532,7 @@ async def test_gateways_take_over_what_a_gateway_alone_stored(tmp_path: Path, hu
 
 
 @pytest.mark.parametrize("is_here", [True, False])
-async def test_who_was_removed_from_a_shared_space_stays_removed_without_it(
+async def test_a_removal_from_a_shared_space_holds_without_it(
     tmp_path: Path, hub: MemoryHub | Nats, *, is_here: bool
 ) -> None:
     state, config = tmp_path / ".mew", parse_space(SPACE)
@@ -601,7 +601,7 @@ async def test_the_membership_stays_as_it_is_when_the_servers_lose_everything(tm
         assert as_before(alone_again)
 
 
-async def test_what_ended_in_a_shared_space_has_ended_without_it(tmp_path: Path) -> None:
+async def test_rights_ended_in_a_shared_space_stay_ended_without_it(tmp_path: Path) -> None:
     state, config = tmp_path / ".mew", parse_space(SPACE)
     rights = {"capabilities": [{"kind": "x"}]}
     async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
@@ -673,7 +673,7 @@ async def test_a_folder_keeps_its_removals_in_a_space_that_others_began(tmp_path
         assert alone_again.tokens.identify("c") is None
 
 
-async def test_an_http_sender_whose_outcome_is_unknown_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_http_sender_is_not_refused_while_the_outcome_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ANSWER_SECONDS", 0.05)
     hub = new_hub()
     async with gateway(hub) as (running, link), httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:

@@ -61,7 +61,7 @@ async def test_deliveries_and_connections_are_counted(gateway: RunningGateway, a
     assert found["mew_gateway_slow_consumers_total"] == 0
 
 
-async def test_what_needs_a_person_is_counted(gateway: RunningGateway) -> None:
+async def test_attention_items_are_counted(gateway: RunningGateway) -> None:
     waiting = {"kind": "model", "what": "http://localhost:1", "since": "2026-01-01T00:00:00Z"}
     context = {"basis": "unknown", "reason": "no_call_yet", "waiting": [waiting]}
     async with joined(gateway, "coder") as coder:

@@ -144,7 +144,7 @@ async def test_only_failed_requests_are_repeated(caplog: pytest.LogCaptureFixtur
     ]
 
 
-async def test_the_next_gateway_posts_what_the_last_may_have_missed() -> None:
+async def test_the_next_gateway_posts_items_that_the_last_may_have_missed() -> None:
     options = AttentionOptions(webhook="http://127.0.0.1:1/")
     hook = AttentionWebhook(options, "demo", Path())
     old, new = (
