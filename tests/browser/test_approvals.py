@@ -340,7 +340,8 @@ async def test_a_proposal_on_an_older_page_is_open_only_if_it_waits(
             receive(kinds.MCP_WITHDRAW, {"reason": "x"}, correlation_id=["dropped"])
     page = await open_dashboard()
     async with join("coder"):
-        await page.get_by_role("button", name="Load older messages").click()
+        await page.get_by_role("button", name="Load older messages").wait_for()
+        await page.locator("#messages").evaluate("list => { list.scrollTop = 0; }")
         shown = page.locator("#messages .proposal")
         await expect(shown.filter(has_text="dropped")).to_contain_text("no longer open")
         await expect(shown.filter(has_text="kept")).to_contain_text("waits for approval")
