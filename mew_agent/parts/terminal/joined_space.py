@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import anyio
 from mew_board import receipt_words
+from mew_board.answers import said
 from mew_board.attention import aggregate, attention
 from mew_board.proposal_text import allowed_calls, ending
 from mew_board.quoting import clean
@@ -189,9 +190,8 @@ class JoinedSpace:
             self.me.start_soon(self._load_capabilities)
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
-        if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
-            name, _, verb = line.removeprefix("* ").rpartition(" ")
-            shown.append(self.feed.add_presence(name, verb))
+        if envelope.kind == kinds.SYSTEM_PRESENCE and (told := said(envelope)) is not None:
+            shown.append(self.feed.add_presence(told.about[0], told.text))
         elif line is not None and envelope.kind != kinds.CHAT and not self._is_in_a_panel(envelope):
             shown.append(self.feed.add_note(line.removeprefix("* ")))
         self.on_change(shown)
