@@ -62,5 +62,5 @@ def post(board: Any, envelope: Any, *, at: Any) -> Any:
     if receipt is None or receipt.accepted is not None:
         for effect in receipt.effects[:1] if receipt is not None else ():
             board._state.apply(*effect.changes)
-        board.follow(envelope, is_kept=receipt is not None)
+        board.record(envelope, is_kept=receipt is not None)
     return receipt

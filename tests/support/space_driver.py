@@ -10,18 +10,18 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import (
     AddToken,
-    Admit,
     AuditNote,
     Broadcast,
     CloseConnection,
     Deliver,
-    Dismiss,
     Effect,
-    Greet,
     Receipt,
     Relay,
     RevokeTokens,
+    SendWelcome,
+    StartDelivery,
     StateChanged,
+    StopDelivery,
 )
 from mew_spaces.core.events import (
     ConnectionId,
@@ -126,24 +126,24 @@ class SpaceDriver:
                 case StateChanged(changes):
                     assert not announced, "a change is announced before it is stored"
                     self._store(changes)
-                case Broadcast() | Deliver() | Greet():
+                case Broadcast() | Deliver() | SendWelcome():
                     announced = True
                     self._announce(effect)
                 case Relay(frame, connections):
                     for connection in self.admitted if connections is None else connections:
                         self.inbox[connection].append(frame)
-                case Admit() | Dismiss() | CloseConnection():
+                case StartDelivery() | StopDelivery() | CloseConnection():
                     self._change_connection(effect)
                 case AddToken() | RevokeTokens() | AuditNote():
                     self._change_membership(effect)
         assert self.stored == self.space.state, "the stored state differs from the state of the space"
 
-    def _announce(self, effect: Broadcast | Deliver | Greet) -> None:
+    def _announce(self, effect: Broadcast | Deliver | SendWelcome) -> None:
         if isinstance(effect, Broadcast):
             self.history.append(effect.envelope)
             to = [one for one in self.admitted if one not in effect.without]
         else:
-            effect = self.space.welcome(effect, now=self.now) if isinstance(effect, Greet) else effect
+            effect = self.space.welcome(effect, now=self.now) if isinstance(effect, SendWelcome) else effect
             to = list(effect.connections)
         for connection in to:
             self.inbox.setdefault(connection, []).append(effect.envelope)
@@ -154,11 +154,11 @@ class SpaceDriver:
             self.stored.apply(change)
         self.changes += changes
 
-    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
+    def _change_connection(self, effect: StartDelivery | StopDelivery | CloseConnection) -> None:
         match effect:
-            case Admit(connection):
+            case StartDelivery(connection):
                 self.admitted[connection] = None
-            case Dismiss(connection):
+            case StopDelivery(connection):
                 self.admitted.pop(connection, None)
             case CloseConnection(connection, code, _):
                 self.closed[connection] = code

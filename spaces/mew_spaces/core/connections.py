@@ -19,14 +19,14 @@ from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
 from mew_spaces.config.settings import Limits
 from mew_spaces.core.effects import (
-    Admit,
     Broadcast,
     CloseConnection,
     Deliver,
-    Dismiss,
     Effect,
-    Greet,
     RevokeTokens,
+    SendWelcome,
+    StartDelivery,
+    StopDelivery,
     state_changed,
 )
 from mew_spaces.core.events import ConnectionId, ConnectionJoins, gateway_of
@@ -85,7 +85,7 @@ class ConnectionRules:
         self.joined[participant] = batch
         member = self._members.get(participant)
         if member is not None and connection in member.sockets:
-            return (Greet(participant, (connection,)),)
+            return (SendWelcome(participant, (connection,)),)
         permissions = self._membership.permissions_of(participant)
         problem = self._limit_reached(member, permissions)
         if problem:
@@ -109,8 +109,8 @@ class ConnectionRules:
             is_new = True
         member.sockets.append(connection)
         self.absent_since.pop(participant, None)
-        # Admit it first: the welcome describes the space, and all later changes must arrive after it.
-        effects += [Admit(connection), Greet(participant, (connection,))]
+        # Delivery starts first: the welcome describes the space, and all later changes must arrive after it.
+        effects += [StartDelivery(connection), SendWelcome(participant, (connection,))]
         if is_new:
             self._board.joined(participant, now=now, is_asked=not permissions.several_connections)
             joined = Member(id=participant, capabilities=permissions.patterns)
@@ -129,7 +129,7 @@ class ConnectionRules:
         if any(gateway_of(one) == gateway_of(connection) for one in member.logs):
             return ()
         member.logs.append(connection)
-        return Admit(connection), Greet(participant, (connection,))
+        return StartDelivery(connection), SendWelcome(participant, (connection,))
 
     def reject(
         self,
@@ -173,7 +173,7 @@ class ConnectionRules:
         payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined with a newer connection")
         for older in member.sockets:
             message = self._messages.compose_error(payload, participant, now=now)
-            effects += [Deliver(message, (older,)), Dismiss(older)]
+            effects += [Deliver(message, (older,)), StopDelivery(older)]
         member.sockets.clear()
         return effects
 
@@ -186,7 +186,7 @@ class ConnectionRules:
             return ()
         member.sockets.remove(connection)
         if member.sockets:
-            return (Dismiss(connection),)
+            return (StopDelivery(connection),)
         if not member.logs:
             del self._members[participant]
             self.joined.pop(participant, None)
@@ -194,7 +194,7 @@ class ConnectionRules:
         # Keep its streams and grants for OWNER_GRACE: most participants that leave only reconnect
         # (docs/reference/wire.md, row 14).
         self.absent_since[participant] = now
-        return Dismiss(connection), self._left(participant, now=now)
+        return StopDelivery(connection), self._left(participant, now=now)
 
     def leave_all(self, is_closed: Callable[[ConnectionId], bool], *, now: datetime) -> tuple[Effect, ...]:
         """Handle all closed connections of members at once."""
@@ -217,7 +217,7 @@ class ConnectionRules:
         member = self._members.get(participant)
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
-            effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
+            effects += [StopDelivery(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
         effects.append(RevokeTokens(participant))
         if member is not None:
             effects.append(self._left(participant, now=now))

@@ -49,7 +49,7 @@ class Relay(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Greet:
+class SendWelcome:
     """Send a participant's connections a welcome with the state of the space at that moment."""
 
     participant: ParticipantId
@@ -57,14 +57,14 @@ class Greet:
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
+class StartDelivery:
     """Start to deliver broadcasts to a connection."""
 
     connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class StopDelivery:
     """Stop delivering to a connection; it stays open."""
 
     connection: ConnectionId
@@ -114,10 +114,10 @@ Effect = (
     StateChanged
     | Broadcast
     | Deliver
-    | Greet
+    | SendWelcome
     | Relay
-    | Admit
-    | Dismiss
+    | StartDelivery
+    | StopDelivery
     | CloseConnection
     | AddToken
     | RevokeTokens

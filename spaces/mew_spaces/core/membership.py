@@ -32,7 +32,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.containment import COMPARISON_STEPS, covers
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.proposals import Proposals
-from mew_spaces.core.provenance import Rights, Rules, downstream, sources
+from mew_spaces.core.provenance import Rights, RightsOrigins, downstream, sources
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, SpaceState
 
 _ALL_STEPS = 100 * COMPARISON_STEPS
@@ -106,7 +106,7 @@ class Membership:
         """The capabilities of participants that are given the same, once, by their patterns as JSON."""
         options = config.capabilities
         self.proposals = Proposals(self, ignore_to=options.ignore_to)
-        self._rules = Rules(
+        self._origins = RightsOrigins(
             self._invitation_of,
             self._patterns_of_its_own,
             lambda name: self.permissions_of(name).patterns,
@@ -157,8 +157,8 @@ class Membership:
             changes.append(Change("invited", participant))
         changes += self.state.without(participant)
         after = self.after(tuple(changes))
-        settled, ended = _settle(Rights(after.state, after._rules, [participant]))
-        return (*changes, *settled), ended
+        unfounded, ended = _end_unfounded(Rights(after.state, after._origins, [participant]))
+        return (*changes, *unfounded), ended
 
     # Who is in the space
 
@@ -219,8 +219,8 @@ class Membership:
         steps = Steps(COMPARISON_STEPS)
         has_links = any(grant.status == "withdrawn" for grant in self.state.grants.get(recipient, ()))
         if has_links and giver in downstream(self.state, [recipient]):
-            return Rights(self.state, self._rules, [recipient]).sources(giver, patterns, recipient, steps)
-        held, ignore_to = self.permissions_of(giver).patterns, self._rules.ignore_to
+            return Rights(self.state, self._origins, [recipient]).sources(giver, patterns, recipient, steps)
+        held, ignore_to = self.permissions_of(giver).patterns, self._origins.ignore_to
         return tuple(sources(held, one, ignore_to=ignore_to, steps=steps) for one in patterns)
 
     def revoke(
@@ -239,7 +239,7 @@ class Membership:
         """
         unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
         named = {index for index, grant in enumerate(self.state.grants.get(recipient, ())) if grant_id in grant.names}
-        rights = Rights(self.state, self._rules, [recipient])
+        rights = Rights(self.state, self._origins, [recipient])
         is_changed = rights.withdraw(
             lambda index, pattern: (
                 index in named
@@ -248,7 +248,7 @@ class Membership:
             recipient,
             keep_passed_on=keep_passed_on,
         )
-        return _settle(rights) if is_changed else ((), ())
+        return _end_unfounded(rights) if is_changed else ((), ())
 
     def drop_grants(self, participants: Iterable[str]) -> Changes:
         """End all grants of absent participants. Rights that they passed on stay."""
@@ -256,14 +256,14 @@ class Membership:
         granted = [name for name in participants if any(one.status == "held" for one in grants.get(name, ()))]
         if not granted:
             return ()
-        rights = Rights(self.state, self._rules, granted)
+        rights = Rights(self.state, self._origins, granted)
         for name in granted:
             rights.lapse(name)
-        return _settle(rights)[0]
+        return _end_unfounded(rights)[0]
 
     def end_unfounded(self) -> tuple[Changes, tuple[EndedRights, ...]]:
         """End rights that lost their source in space.yaml, after a change of the file."""
-        return _settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
+        return _end_unfounded(Rights(self.state, self._origins), Steps(_ALL_STEPS))
 
     def _patterns_of_its_own(self, participant: str) -> tuple[dict[str, Any], ...] | None:
         if not self.has(participant):
@@ -327,7 +327,7 @@ class Membership:
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
-                self.proposals.follow(change.key)
+                self.proposals.reindex(change.key)
 
     def after(self, changes: Changes) -> "Membership":
         """Return the membership after changes, without proposals, because no right depends on them."""
@@ -340,6 +340,6 @@ class Membership:
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
 
 
-def _settle(rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
-    rights.settle(steps or Steps(COMPARISON_STEPS))
+def _end_unfounded(rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
+    rights.end_unfounded(steps or Steps(COMPARISON_STEPS))
     return tuple(rights.changes()), rights.no_longer_held()

@@ -32,8 +32,8 @@ from mew_spaces.core.effects import (
     Broadcast,
     Deliver,
     Effect,
-    Greet,
     Receipt,
+    SendWelcome,
     accept,
     refuse,
     state_changed,
@@ -143,7 +143,7 @@ class MembershipRules:
     def _welcomes(self, participants: Iterable[str]) -> tuple[Effect, ...]:
         """Send participants their new permissions, before the others are notified."""
         connections = {name: self._membership.connections_of((name,)) for name in dict.fromkeys(participants)}
-        return tuple(Greet(ParticipantId(name), to) for name, to in connections.items() if to)
+        return tuple(SendWelcome(ParticipantId(name), to) for name, to in connections.items() if to)
 
     def _end_others(
         self, cause: Envelope, ended: tuple[EndedRights, ...], reason: str | None, now: datetime

@@ -90,7 +90,7 @@ class Proposals:
         self._undecided: Shares[str] = Shares()
         """The ids of undecided proposals, by their size in bytes."""
         for proposal_id in self._state.proposals:
-            self.follow(proposal_id)
+            self.reindex(proposal_id)
 
     def add(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
         """Store a proposal with its proposer and peers, and keep it for late joiners until it is decided.
@@ -237,8 +237,8 @@ class Proposals:
         closed = {"envelope": None, "truncated": False, "decided_by": decided_by or before.decided_by}
         return Change("proposals", name, before.model_copy(update=closed))
 
-    def follow(self, name: str) -> None:
-        """Follow a change of the proposal with this id."""
+    def reindex(self, name: str) -> None:
+        """Update the indexes after a change of the proposal with this id."""
         # A kept proposal keeps its place, so that the order follows from the state alone.
         one = self._state.proposals.get(name)
         place = bisect_left(self._sorted_ids, name)

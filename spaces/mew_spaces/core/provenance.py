@@ -45,7 +45,7 @@ class _Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RightsOrigins:
     """The sources of rights in a space. `roots` returns a participant's own patterns; None if it is unknown.
 
     Its own patterns come from space.yaml. `holdings` returns all its patterns, `invitation` its valid invitation.
@@ -69,8 +69,8 @@ class Rights:
     Assumes that other rights are valid. `changes` returns the changes; they are not applied.
     """
 
-    def __init__(self, state: SpaceState, rules: Rules, participants: Iterable[str] | None = None) -> None:
-        self._state, self._rules = state, rules
+    def __init__(self, state: SpaceState, origins: RightsOrigins, participants: Iterable[str] | None = None) -> None:
+        self._state, self._origins = state, origins
         self._concerned = None if participants is None else downstream(state, participants)
         self._known_roots: dict[str, Mapping[str, CapabilityPattern]] = {}
         self._held: dict[str, list[_Right]] = {}
@@ -83,12 +83,12 @@ class Rights:
         self._ended: set[_Right] = set()
 
     def _read(self, holder: str) -> Iterator[_Right]:
-        invitation = self._rules.invitation(holder)
+        invitation = self._origins.invitation(holder)
         if invitation is not None:
-            is_free, giver = not self._rules.check_invites, invitation.invited_by
+            is_free, giver = not self._origins.check_invites, invitation.invited_by
             for pattern, through in zip(invitation.capabilities, invitation.through, strict=True):
                 yield _Right(holder, giver, pattern, through, "held", -1, is_free)
-        is_free = not self._rules.check_grants
+        is_free = not self._origins.check_grants
         for index, grant in enumerate(self._state.grants.get(holder, ())):
             for pattern, through in zip(grant.patterns, grant.through, strict=True):
                 yield _Right(holder, grant.granter, pattern, through, grant.status, index, is_free)
@@ -122,7 +122,7 @@ class Rights:
             if one.record >= 0 and one.status == "held":
                 one.status = "lapsed"
 
-    def settle(self, steps: Steps) -> None:
+    def end_unfounded(self, steps: Steps) -> None:
         """End every right without a valid chain, and drop links that no right needs.
 
         A right whose source ended stays if its giver has another source. After `steps` comparisons it ends.
@@ -186,7 +186,7 @@ class Rights:
     def _invitation_changes(self, kept: _Kept) -> Iterator[Change]:
         """Remove the rights of invitations from `kept`."""
         for holder in self._held:
-            invitation = self._rules.invitation(holder)
+            invitation = self._origins.invitation(holder)
             rest = kept[holder].pop((-1, "held"), [])
             if invitation is None:
                 continue
@@ -254,7 +254,7 @@ class Rights:
 
     def _is_valid(self, right: _Right, valid: set[tuple[str, str]]) -> bool:
         if right.is_free:
-            return self._rules.roots(right.granter) is not None
+            return self._origins.roots(right.granter) is not None
         sources = right.sources
         return bool(sources) and all(source in valid or self._is_root(source) for source in sources)
 
@@ -264,7 +264,7 @@ class Rights:
 
     def _roots_of(self, name: str) -> Mapping[str, CapabilityPattern]:
         if name not in self._known_roots:
-            roots = self._rules.roots(name)
+            roots = self._origins.roots(name)
             self._known_roots[name] = {} if roots is None else {_key(one): one for one in normalise(roots)}
         return self._known_roots[name]
 
@@ -272,11 +272,11 @@ class Rights:
         self, giver: str, valid: set[tuple[str, str]], pattern: CapabilityPattern, steps: Steps
     ) -> tuple[str, ...] | None:
         if self._concerned is not None and giver not in self._concerned:
-            held = self._rules.holdings(giver)
+            held = self._origins.holdings(giver)
         else:
             given = (one for one in self._held.get(giver, ()) if one.status == "held" and self._is_valid(one, valid))
             held = (*self._roots_of(giver).values(), *(one.pattern for one in given))
-        return sources(held, pattern, ignore_to=self._rules.ignore_to, steps=steps)
+        return sources(held, pattern, ignore_to=self._origins.ignore_to, steps=steps)
 
 
 def sources(

@@ -38,10 +38,10 @@ from mew_spaces.core.effects import (
     Broadcast,
     Deliver,
     Effect,
-    Greet,
     Receipt,
     Relay,
     RevokeTokens,
+    SendWelcome,
     StateChanged,
     refuse,
     state_changed,
@@ -65,7 +65,7 @@ from mew_spaces.core.events import (
 from mew_spaces.core.membership import MemberConnections, Membership, PermissionDecision
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.state import SpaceState
-from mew_spaces.core.status_board import Asked, StatusBoard, StoredChats, Trend
+from mew_spaces.core.status_board import StatusBoard, StatusRequest, StoredChats, Trend
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 
@@ -90,7 +90,7 @@ ONLY_PASSED_ON = frozenset(
 
 
 @dataclass(eq=False, slots=True)
-class Decided:
+class EventDecision:
     """The outcome of one event; that of an envelope has the `draft`, unless it could not be read.
 
     `is_duplicate`: the envelope came before, and has no effect. `problem` is a bug in the rules, which fails
@@ -132,7 +132,7 @@ class ReplicaSnapshot(BaseModel):
     trends: dict[str, Trend] = Field(default_factory=dict)
     measured_at: dict[str, datetime] = Field(default_factory=dict)
     outdated: dict[str, Outdated] = Field(default_factory=dict)
-    asked: dict[str, Asked] = Field(default_factory=dict)
+    asked: dict[str, StatusRequest] = Field(default_factory=dict)
     stored: dict[str, StoredChats] = Field(default_factory=dict)
     known: list[tuple[str, str, str, int]] = Field(default_factory=list)
     tokens: dict[ParticipantId, str] = Field(default_factory=dict)
@@ -157,10 +157,10 @@ class SpaceCore:
         clock: Callable[[], float],
         state: SpaceState | None = None,
         epoch: str = "",
-        stored: Callable[[int], bytes | None] = lambda _: None,
+        stored_envelope: Callable[[int], bytes | None] = lambda _: None,
     ) -> None:
         """`clock` returns monotonic seconds for the rate limit. `epoch` identifies the sequence of envelope numbers;
-        `stored` returns the stored envelope with a number.
+        `stored_envelope` returns the stored envelope with a number.
         """
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
@@ -177,7 +177,7 @@ class SpaceCore:
             RateLimit(per_second=self._limits.envelopes_per_second, burst=self._limits.envelope_burst, clock=clock)
             for _ in range(2)
         )
-        self._stored = stored
+        self._stored_envelope = stored_envelope
         self.restore(ReplicaSnapshot.begun_with(SpaceState() if state is None else state, epoch=epoch))
 
     def restore(self, snapshot: ReplicaSnapshot) -> None:
@@ -239,7 +239,7 @@ class SpaceCore:
         ]
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 
-    def welcome(self, greet: Greet, *, now: datetime) -> Deliver:
+    def welcome(self, greet: SendWelcome, *, now: datetime) -> Deliver:
         """Send a participant's connections a welcome with the state of the space."""
         participant = greet.participant
         # Without models: when all members of a large space return at once, each of them receives all others.
@@ -264,7 +264,7 @@ class SpaceCore:
 
     # Events in their order
 
-    def decide(self, event: SpaceEvent, *, now: datetime) -> Decided:
+    def decide(self, event: SpaceEvent, *, now: datetime) -> EventDecision:
         """Decide the next event. A fact, such as a join, takes effect at once; an envelope changes nothing until
         `apply`.
         """
@@ -272,13 +272,13 @@ class SpaceCore:
             if isinstance(event, EnvelopeArrives):
                 return self._decide_envelope(event, now)
             if isinstance(event, FrameArrives):
-                return Decided(event, Receipt(self._relay(event, now)), now)
-            return Decided(event, Receipt(self._follow_fact(event, now)), now)
+                return EventDecision(event, Receipt(self._relay(event, now)), now)
+            return EventDecision(event, Receipt(self._apply_fact(event, now)), now)
         except Exception as problem:  # without this, no gateway could ever get past the event
             refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
-            return Decided(event, refused, now, problem=problem)
+            return EventDecision(event, refused, now, problem=problem)
 
-    def apply(self, decision: Decided, *, after: int) -> tuple[Effect, ...]:
+    def apply(self, decision: EventDecision, *, after: int) -> tuple[Effect, ...]:
         """Apply a stored decision. Returns further effects.
 
         Its broadcasts get the numbers after `after`.
@@ -299,12 +299,12 @@ class SpaceCore:
         for effect in receipt.effects:
             self._apply_effect(effect)
         if kind == kinds.PARTICIPANT_STATUS:
-            self.board.follow(envelope, is_kept=bool(receipt.changes))
+            self.board.record(envelope, is_kept=bool(receipt.changes))
         elif kind == kinds.MCP_PROPOSAL:
             return state_changed(self.membership.proposals.apply_surplus())
         return ()
 
-    def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Decided]:
+    def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[EventDecision]:
         """Decide and apply a stored batch, and yield each decision; perform each before the next. `batch` is the
         batch's position.
 
@@ -359,7 +359,7 @@ class SpaceCore:
             joined={name: batch for name, batch in connections.joined.items() if name in members},
         )
 
-    def _follow_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
+    def _apply_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
         connections = self.connections
         match event:
             case ConnectionJoins():
@@ -404,7 +404,7 @@ class SpaceCore:
     def _is_same(self, known: KnownEnvelope, draft: Draft) -> bool:
         if known.digest:
             return known.digest == content_digest(draft)
-        stored = self._stored(known.sequence)
+        stored = self._stored_envelope(known.sequence)
         if stored is None:  # no longer kept: a repetition is more likely than a new envelope
             return draft.kind != kinds.MCP_PROPOSAL  # a repeated proposal is compared with the first one
         return content_digest(decode_envelope(stored)) == content_digest(draft)
@@ -416,7 +416,7 @@ class SpaceCore:
 
     # Envelopes and stream frames
 
-    def check(self, event: EnvelopeArrives, *, now: datetime) -> Decided | None:
+    def check(self, event: EnvelopeArrives, *, now: datetime) -> EventDecision | None:
         """Return the outcome of an envelope that needs no storage; None for all others.
 
         That is a refusal above the rate limit or for its form, or the receipt of a heartbeat.
@@ -433,28 +433,28 @@ class SpaceCore:
                 decision = self.decide(event, now=now)
                 if decision.is_duplicate:
                     return decision
-            return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now)
+            return EventDecision(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:
-            return Decided(event, self.refuse(refused, draft, sender, connection, now=now), now)
+            return EventDecision(event, self.refuse(refused, draft, sender, connection, now=now), now)
         if draft.kind == kinds.SYSTEM_HEARTBEAT:
-            return Decided(event, self._rule(draft, sender, connection, now), now)
+            return EventDecision(event, self._rule(draft, sender, connection, now), now)
         return None
 
-    def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> Decided:
+    def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> EventDecision:
         connection, sender, checked_at, may_repeat, data, draft = event
         if draft is None:
             try:
                 draft, data = _read(data or b"")
             except DecodeError as problem:
-                return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
+                return EventDecision(event, refuse(problem.error, problem.detail, code=problem.code), now)
             event = event._replace(data=data, draft=draft)
         if connection is None and self.connections.is_revoked(sender, checked_at):
-            return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now)
+            return EventDecision(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now)
         known = self._known.get((sender, draft.id or "")) if may_repeat else None
         if known is not None and self._is_same(known, draft):
-            return Decided(event, self._duplicate(sender, draft, known, now), now, is_duplicate=True)
-        return Decided(event, self._rule(draft, sender, connection, now), now)
+            return EventDecision(event, self._duplicate(sender, draft, known, now), now, is_duplicate=True)
+        return EventDecision(event, self._rule(draft, sender, connection, now), now)
 
     def _rule(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
         """Return the outcome of an envelope from a connection of its sender, or without one, from HTTP."""

@@ -65,7 +65,7 @@ def _figure_at(status: Status, known: ReportedStatus | None, at: datetime) -> da
 JOIN_GRACE: Final = timedelta(seconds=2)
 """How long a participant that joined has to report by itself."""
 
-PAUSE: Final = timedelta(seconds=10)
+REQUEST_INTERVAL: Final = timedelta(seconds=10)
 """At most one request to a participant in this time."""
 
 MAX_UNANSWERED: Final = 2
@@ -75,32 +75,32 @@ MAX_AT_ONCE: Final = 10
 """How many participants are asked each time, so that a thousand that join together cost little."""
 
 
-class Asked(NamedTuple):
-    """One participant that may be asked. `due_at` None: its figure is current, or it does not answer."""
+class StatusRequest(NamedTuple):
+    """The request to one participant. `due_at` None: its figure is current, or it does not answer."""
 
     due_at: datetime | None = None
     asked_at: datetime | None = None
     unanswered: int = 0
 
 
-NEVER: Final = Asked(unanswered=MAX_UNANSWERED)
+NEVER: Final = StatusRequest(unanswered=MAX_UNANSWERED)
 
 
 class StatusRequests:
-    """The participants of a space that are known not to report on their own."""
+    """The requests to the participants of a space that do not report on their own."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, StatusRequest] = {}
 
     def shift(self, by: timedelta) -> None:
         """Shift all times by a jump of the wall clock."""
         for name, one in self.asked.items():
             due_at, asked_at = (None if at is None else at + by for at in (one.due_at, one.asked_at))
-            self.asked[name] = Asked(due_at, asked_at, one.unanswered)
+            self.asked[name] = StatusRequest(due_at, asked_at, one.unanswered)
 
     def joined(self, participant: str, *, now: datetime) -> None:
         """Plan a request to a participant, unless it reports on its own."""
-        self.asked[participant] = Asked(now + JOIN_GRACE)
+        self.asked[participant] = StatusRequest(now + JOIN_GRACE)
 
     def left(self, participant: str) -> None:
         """Cancel requests to a participant."""
@@ -108,19 +108,19 @@ class StatusRequests:
 
     def worked(self, participant: str, *, now: datetime) -> None:
         """Plan a request to a participant that works on a chat, and so has a context, unless known."""
-        self.asked.setdefault(participant, Asked(now))
+        self.asked.setdefault(participant, StatusRequest(now))
 
     def reported(self, participant: str, *, only_when_asked: bool) -> None:
         """Note a status. A participant is asked again only if it does not report on its own."""
         known = self.asked.get(participant, NEVER)
-        self.asked[participant] = Asked(None, known.asked_at) if only_when_asked else NEVER
+        self.asked[participant] = StatusRequest(None, known.asked_at) if only_when_asked else NEVER
 
     def chatted(self, participants: Iterable[str], *, now: datetime) -> None:
         """Note a chat from or to these participants."""
         for name in participants:
             known = self.asked.get(name)
             if known is not None and known.due_at is None and known.unanswered < MAX_UNANSWERED:
-                due_at = now if known.asked_at is None else max(now, known.asked_at + PAUSE)
+                due_at = now if known.asked_at is None else max(now, known.asked_at + REQUEST_INTERVAL)
                 self.asked[name] = known._replace(due_at=due_at)
 
     @property
@@ -139,7 +139,7 @@ class StatusRequests:
             if known.unanswered >= MAX_UNANSWERED or not may_ask(name):
                 self.asked[name] = NEVER
                 continue
-            self.asked[name] = Asked(now + PAUSE, now, known.unanswered + 1)
+            self.asked[name] = StatusRequest(now + REQUEST_INTERVAL, now, known.unanswered + 1)
             found.append(name)
         return found
 
@@ -270,7 +270,7 @@ class StatusBoard:
         )
         return accept(envelope, StateChanged((Change("statuses", sender, reported),)))
 
-    def follow(self, envelope: Envelope, *, is_kept: bool) -> None:
+    def record(self, envelope: Envelope, *, is_kept: bool) -> None:
         """Note an accepted `participant/status`. `is_kept`: its change was applied."""
         sender = envelope.sender
         reported = self._state.statuses.get(sender)

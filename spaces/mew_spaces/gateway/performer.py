@@ -16,17 +16,17 @@ from mew_protocol.ids import ParticipantId
 
 from mew_spaces.core.effects import (
     AddToken,
-    Admit,
     AuditNote,
     Broadcast,
     CloseConnection,
     Deliver,
-    Dismiss,
     Effect,
-    Greet,
     Relay,
     RevokeTokens,
+    SendWelcome,
+    StartDelivery,
     StateChanged,
+    StopDelivery,
 )
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.space_core import SpaceCore
@@ -85,12 +85,12 @@ class EffectPerformer:
                         self._log_broadcast(audit, effect, data)
                 case Deliver():
                     self._deliver(effect, audit)
-                case Greet(_, connections):
+                case SendWelcome(_, connections):
                     if not self.channels.keys().isdisjoint(connections):
                         self._deliver(self.space.welcome(effect, now=self.clock()), audit)
                 case Relay():
                     self._relay(effect)
-                case Admit() | Dismiss() | CloseConnection():
+                case StartDelivery() | StopDelivery() | CloseConnection():
                     self._change_connection(effect)
                 case AuditNote():
                     log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
@@ -165,13 +165,13 @@ class EffectPerformer:
             if channel is not None and channel.is_open:
                 channel.write(framed)
 
-    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
+    def _change_connection(self, effect: StartDelivery | StopDelivery | CloseConnection) -> None:
         channel = self.channels.get(effect.connection)
         match effect:
-            case Admit(connection):
+            case StartDelivery(connection):
                 if channel is not None:
                     self.sessions.admit(connection, channel)
-            case Dismiss(connection):
+            case StopDelivery(connection):
                 self.fanout.remove(connection)
                 self.sessions.pause(connection)
             case CloseConnection(_, code, reason):

@@ -41,7 +41,7 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
-from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, Decided, SpaceCore
+from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, EventDecision, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from mew_spaces.gateway.attention_watch import AttentionWatch, attention_receiver
 from mew_spaces.gateway.audit import AuditLog, Transport
@@ -137,7 +137,7 @@ class SpaceService:
             clock=steady_seconds,
             state=self.store.state,
             epoch=self.log.epoch,
-            stored=self._stored_envelope,
+            stored_envelope=self._stored_envelope,
         )
         self.space.remember((one.sender, one.id, one.sequence) for one in self.log.last(REMEMBERED_ENVELOPES))
         self._folder = folder or (Path() if state is None else space_folder(state))
@@ -195,7 +195,7 @@ class SpaceService:
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
-        """Admit a connection whose token was checked; with `delivery` it gets numbers, receipts and replay."""
+        """StartDelivery a connection whose token was checked; with `delivery` it gets numbers, receipts and replay."""
         self.performer.owners[connection] = participant
         if gateway_of(connection) != self.storage.gateway:  # opened before this gateway got its number
             self.refuse_join(connection)
@@ -263,7 +263,7 @@ class SpaceService:
         """Disconnect a slow consumer as soon as the current effects are performed."""
         self._slow.append(connection)
         if self._call_soon is not None:  # the connection may become slow at the end of a turn, after all effects
-            self._call_soon(self.settle)
+            self._call_soon(self.after_events)
 
     # Virtual participants: log files that receive the messages of a member
 
@@ -347,7 +347,7 @@ class SpaceService:
         # The decision needs no storage and concerns no other gateway.
         submission = Submission(event, decision=decision)
         self.complete(submission)
-        self.settle()
+        self.after_events()
         return submission
 
     async def keep_announcing(self) -> None:
@@ -417,7 +417,7 @@ class SpaceService:
         """End the history for its readers, and write the rest of the broadcasts. Connections may still leave."""
         self._fanout.request_flush = self._call_soon = None
         self._fanout.flush()
-        self.settle()
+        self.after_events()
         self.storage.stop()
 
     def close(self) -> None:
@@ -469,7 +469,7 @@ class SpaceService:
         submission.resolve(receipt)
 
     def _complete_envelope(
-        self, event: EnvelopeArrives, decision: Decided, submission: Submission, *, is_own: bool
+        self, event: EnvelopeArrives, decision: EventDecision, submission: Submission, *, is_own: bool
     ) -> None:
         """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
         receipt, draft = decision.receipt, event.draft
@@ -488,7 +488,7 @@ class SpaceService:
             # A session that does not get its envelope back learns from a receipt that it was accepted.
             self.performer.perform((self._receipt(connection, event.sender, accepted.id, status="accepted"),))
 
-    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> bool:
+    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: EventDecision, draft: Draft) -> bool:
         """Write the log lines of a received envelope; for a plain broadcast, all lines in one call.
 
         Returns whether they include the delivery.
@@ -524,12 +524,12 @@ class SpaceService:
             self.performer.perform(receipt.effects)
             submission.resolve(receipt)
 
-    def _forget_tokens(self, decision: Decided) -> None:
+    def _forget_tokens(self, decision: EventDecision) -> None:
         for effect in decision.receipt.effects:
             if isinstance(effect, AddToken):
                 self.store.remove_token(effect.participant)
 
-    def settle(self) -> None:
+    def after_events(self) -> None:
         """Finish after all stored events are completed: disconnect slow consumers, continue replays."""
         while self._slow and not self._is_ending_slow:  # a departure may make other members slow
             self._is_ending_slow = True

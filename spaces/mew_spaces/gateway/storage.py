@@ -24,7 +24,7 @@ from mew_protocol import kinds
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
-from mew_spaces.core.space_core import ONLY_PASSED_ON, Decided, SpaceCore
+from mew_spaces.core.space_core import ONLY_PASSED_ON, EventDecision, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, Batch, NotStored, OutcomeUnknown, SpaceLog
 
@@ -47,7 +47,7 @@ class Submission:
     receipt: Receipt = PENDING
     completed: anyio.Event | None = None
     """Set with the receipt, for a sender that waits."""
-    decision: Decided | None = None
+    decision: EventDecision | None = None
     numbered: tuple[tuple[bytes, int | None], ...] = ()
     """The bytes and the number of each broadcast, in order; None is one that could not be stored."""
 
@@ -84,7 +84,7 @@ class StoredSpace(Protocol):
     def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
         """Notify an event's sender that it is not stored, or that this is unknown."""
 
-    def settle(self) -> None:
+    def after_events(self) -> None:
         """Finish after all stored events are completed."""
 
 
@@ -210,7 +210,7 @@ class LocalStorage:
                 self._end_batch(batch, self._write(batch))
         finally:
             self._is_busy = False
-        self._service.settle()
+        self._service.after_events()
 
     async def _store_batches(self) -> None:
         self._wake = anyio.Event()
@@ -224,7 +224,7 @@ class LocalStorage:
                 while (batch := self._begin_batch()) is not None:
                     problem = None if batch is NOTHING else await to_thread.run_sync(self._write, batch)
                     self._end_batch(batch, problem)
-                    self._service.settle()
+                    self._service.after_events()
                     await _keep_up_once(self.log)
         await anyio.sleep_forever()  # from now on `_finish` stores submissions
 
@@ -315,7 +315,7 @@ class LocalStorage:
             self.log.put(key, value)
         self._unstored = {}
 
-    def _holds_unstored(self, submission: Submission, decision: Decided) -> bool:
+    def _holds_unstored(self, submission: Submission, decision: EventDecision) -> bool:
         """Return True for a fact, which applies unstored and is stored as soon as possible; False for an envelope."""
         if not isinstance(submission.event, EnvelopeArrives):
             self._stage(decision.receipt.effects)

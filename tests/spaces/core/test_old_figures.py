@@ -7,14 +7,14 @@ from mew_protocol.payloads.participant import BoardEntry
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.connections import OWNER_GRACE
 from mew_spaces.core.events import ConnectionId
-from mew_spaces.core.status_board import JOIN_GRACE, MAX_AT_ONCE, PAUSE
+from mew_spaces.core.status_board import JOIN_GRACE, MAX_AT_ONCE, REQUEST_INTERVAL
 
 from tests.support.space_driver import SpaceDriver
 
 ESTIMATE = {"messages_in_context": 3, "tokens": 704, "max_tokens": 20_000}
 REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "measured_at": "2026-01-01T00:00:00Z"}
 STATUS = "participant/status"
-GRACE, PAUSED = JOIN_GRACE.total_seconds(), PAUSE.total_seconds()
+GRACE, PAUSED = JOIN_GRACE.total_seconds(), REQUEST_INTERVAL.total_seconds()
 
 
 @pytest.fixture

@@ -467,7 +467,7 @@ def test_equal_capabilities_are_checked_once_for_all_their_holders(monkeypatch: 
 def test_an_invitation_and_a_removal_read_no_proposal(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     propose(driver)
     read: list[Any] = []
-    monkeypatch.setattr(Proposals, "follow", lambda _, name: read.append(name))
+    monkeypatch.setattr(Proposals, "reindex", lambda _, name: read.append(name))
     for kind in ("space/invite", "space/kick"):
         assert driver.send_envelope(1, "ada", kind, {"participant_id": "newcomer"}).accepted is not None
     assert read == []

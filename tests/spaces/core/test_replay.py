@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
     encode_event,
     first_connection,
 )
-from mew_spaces.core.space_core import Decided, ReplicaSnapshot, SpaceCore
+from mew_spaces.core.space_core import EventDecision, ReplicaSnapshot, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
@@ -137,7 +137,7 @@ def new_space() -> SpaceCore:
     return SpaceCore(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
 
 
-def outcome(applied: Decided) -> tuple[Any, ...]:
+def outcome(applied: EventDecision) -> tuple[Any, ...]:
     receipt = applied.receipt
     return encode_event(applied.event), receipt.effects, receipt.accepted, receipt.refused, dict(receipt.answer)
 

@@ -290,7 +290,7 @@ class SharedStorage:
                 self._leave_others()
         for submission in waiting:  # this gateway counted as gone before its batch was applied
             self._service.refuse(submission)
-        self._service.settle()
+        self._service.after_events()
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
         self._applied.set()
