@@ -114,7 +114,7 @@ class KnownEnvelope(NamedTuple):
     sequence: int
 
 
-class ReplicaSnapshot(BaseModel):
+class SpaceSnapshot(BaseModel):
     """The state that the gateways of a space share, after one batch (default: before the first)."""
 
     model_config = ConfigDict(extra="forbid")
@@ -178,9 +178,9 @@ class SpaceCore:
             for _ in range(2)
         )
         self._stored_envelope = stored_envelope
-        self.restore(ReplicaSnapshot.begun_with(SpaceState() if state is None else state, epoch=epoch))
+        self.restore(SpaceSnapshot.begun_with(SpaceState() if state is None else state, epoch=epoch))
 
-    def restore(self, snapshot: ReplicaSnapshot) -> None:
+    def restore(self, snapshot: SpaceSnapshot) -> None:
         """Replace the state with a snapshot's; do not use the snapshot again."""
         self.state, self.epoch = snapshot.state, snapshot.epoch
         self.batch = snapshot.batch
@@ -334,10 +334,10 @@ class SpaceCore:
         for sender, name, sequence in stored:
             self._known[sender, name] = KnownEnvelope("", sequence)
 
-    def snapshot(self) -> ReplicaSnapshot:
+    def snapshot(self) -> SpaceSnapshot:
         """Return the shared state by reference; serialise it before the next batch."""
         connections, board, members = self.connections, self.board, self.members
-        return ReplicaSnapshot.model_construct(
+        return SpaceSnapshot.model_construct(
             batch=self.batch,
             epoch=self.epoch,
             now=self.now,

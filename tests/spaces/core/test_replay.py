@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
     encode_event,
     first_connection,
 )
-from mew_spaces.core.space_core import EventDecision, ReplicaSnapshot, SpaceCore
+from mew_spaces.core.space_core import EventDecision, SpaceCore, SpaceSnapshot
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
@@ -153,7 +153,7 @@ def as_read(event: SpaceEvent) -> SpaceEvent:
 
 def restored(space: SpaceCore) -> SpaceCore:
     fresh = new_space()
-    fresh.restore(ReplicaSnapshot.model_validate_json(space.snapshot().model_dump_json()))
+    fresh.restore(SpaceSnapshot.model_validate_json(space.snapshot().model_dump_json()))
     return fresh
 
 
@@ -191,7 +191,7 @@ def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], 
 
 def picture(space: SpaceCore) -> dict[str, Any]:
     """All that an envelope may change in a space."""
-    wanted = set(ReplicaSnapshot.model_fields)
+    wanted = set(SpaceSnapshot.model_fields)
     shown = space.snapshot().model_dump(include=wanted)
     membership = space.membership
     return {

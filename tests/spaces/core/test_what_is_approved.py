@@ -20,7 +20,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     first_connection,
 )
-from mew_spaces.core.space_core import ReplicaSnapshot, SpaceCore
+from mew_spaces.core.space_core import SpaceCore, SpaceSnapshot
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
@@ -129,7 +129,7 @@ class World:
     def restart(self) -> None:
         """Start the second gateway anew, from a snapshot of the first."""
         fresh = new_space()
-        fresh.restore(ReplicaSnapshot.model_validate_json(self.gateways[1].snapshot().model_dump_json()))
+        fresh.restore(SpaceSnapshot.model_validate_json(self.gateways[1].snapshot().model_dump_json()))
         self.gateways[2] = fresh
 
 

@@ -108,8 +108,11 @@ class EventQueue:
         """Whether the backplane has been unavailable for longer than events wait."""
         return bool(self._failing_since) and min(self._failing_since.values()) + self._wait_seconds <= monotonic()
 
-    def begin(self, gateway: int) -> None:
-        """Use another gateway number from now on, and refuse waiting events. A batch in flight may still be stored."""
+    def use_number(self, gateway: int) -> None:
+        """Submit under another number from now on (0: not at all), and refuse waiting events.
+
+        A batch in flight may still be stored.
+        """
         dropped = tuple(self._waiting)
         self._in_flight = None
         self._waiting.clear()

@@ -88,7 +88,7 @@ class FrameRelay:
             self._outgoing.append(_Outgoing(frame.stream_id, number, targets, isinstance(raw, str), data))
             self._wake.set()
 
-    def follow(self, batch: int) -> None:
+    def batch_applied(self, batch: int) -> None:
         """Deliver the frames that waited for this applied batch."""
         self._applied = batch
         while self._early and self._early[0][0] <= batch:
@@ -140,7 +140,7 @@ class FrameRelay:
             missed = 0 if last is None else max(0, number - last - 1)
             self._early.append((applied, RemoteFrame(StreamFrame(stream_id, data), targets, missed)))
             self._early_bytes += len(data)
-        self.follow(self._applied)
+        self.batch_applied(self._applied)
 
 
 def _read(message: bytes) -> tuple[str, int, list[tuple[str, int, tuple[str, ...], str | bytes]]]:

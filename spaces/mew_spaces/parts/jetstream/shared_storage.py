@@ -25,7 +25,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     decode_batch,
 )
-from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, ReplicaSnapshot
+from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, SpaceSnapshot
 from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -42,14 +42,14 @@ from mew_spaces.parts.jetstream.backplane import (
 )
 from mew_spaces.parts.jetstream.event_queue import EventQueue
 from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
-from mew_spaces.parts.jetstream.replica_store import GatewayLeases, ReplicaOptions, ReplicaStore, SpaceRecord
+from mew_spaces.parts.jetstream.shared_records import GatewayLeases, SharedRecords, SharedStorageOptions, SpaceRecord
 
 log = logging.getLogger("mew_spaces")
 
 
-def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) -> OpenStorage:
+def on_backplane(backplane: Backplane, options: "SharedStorageOptions | None" = None) -> OpenStorage:
     """Return a function that opens the storage of a space on a connected backplane, within the bounds of `options`."""
-    return lambda service, former: SharedStorage(service, backplane, options or ReplicaOptions(), former)
+    return lambda service, former: SharedStorage(service, backplane, options or SharedStorageOptions(), former)
 
 
 class SharedStorage:
@@ -57,13 +57,15 @@ class SharedStorage:
 
     is_shared = True
 
-    def __init__(self, service: SpaceService, backplane: Backplane, options: ReplicaOptions, former: Former) -> None:
+    def __init__(
+        self, service: SpaceService, backplane: Backplane, options: SharedStorageOptions, former: Former
+    ) -> None:
         self.options = options
         self._former = former
         self.log = service.log
         self._service = service
         self._backplane = backplane
-        self._stored = ReplicaStore(backplane, service.config, options)
+        self._records = SharedRecords(backplane, service.config, options)
         self._space = service.space
         self._queue = EventQueue(
             backplane,
@@ -145,7 +147,7 @@ class SharedStorage:
             await tasks.start(self._follow, starts_until)
             for task in (self._queue.run, self._frames.run, self._keep_leases):
                 tasks.start_soon(task)
-            tasks.start_soon(self._stored.keep_snapshots, self._due_snapshot)
+            tasks.start_soon(self._records.keep_snapshots, self._due_snapshot)
             tasks.start_soon(self._leases.watch, self._end_gone_gateways)
             while True:
                 try:
@@ -164,10 +166,10 @@ class SharedStorage:
 
     async def _begin(self) -> None:
         """Take a number, and wait until it is announced in the order. Raises `BackplaneUnavailable`."""
-        number = await self._stored.take_number()
+        number = await self._records.take_number()
         # Before others see this gateway: a gateway without a lease counts as gone.
         await self._leases.renew(number)
-        self._queue.begin(number)
+        self._queue.use_number(number)
         with anyio.move_on_after(self.options.start_seconds):
             while number not in self._space.gateways:
                 await self._applied.wait()
@@ -199,10 +201,10 @@ class SharedStorage:
                 record = await self._load()
                 _, last = await self._backplane.bounds()
                 await self._backplane.follow(self._space.batch, self._apply_batch, until=last)
-                if self._stored.differing(record):
+                if self._records.differing(record):
                     self._service.store.forget_former(self._service.config)
                     self._space.restore(self._space.snapshot())
-                    await self._stored.change_space(record, self._space.snapshot())
+                    await self._records.change_space(record, self._space.snapshot())
                 if not is_started:
                     is_started = True
                     self._service.started_position = self.log.position
@@ -220,9 +222,9 @@ class SharedStorage:
     async def _load(self) -> SpaceRecord:
         """Start with the shared state of a snapshot."""
         service, space = self._service, self._space
-        record = await self._stored.open_space(self._begin_space)
+        record = await self._records.open_space(self._begin_space)
         self._has_begun = True
-        snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
+        snapshot = await self._records.load_snapshot(record.epoch, newest=bool(self._records.differing(record)))
         for participant in space.tokens:
             service.tokens.remove(participant)
         space.restore(snapshot)
@@ -237,7 +239,7 @@ class SharedStorage:
             service.tokens.add(participant, token)
         return record
 
-    def _begin_space(self) -> ReplicaSnapshot:
+    def _begin_space(self) -> SpaceSnapshot:
         """Return the initial shared state of a space: that of a single gateway, if there was one."""
         service = self._service
         if self._former.is_held:
@@ -246,14 +248,14 @@ class SharedStorage:
             held = self._space.state
             kept = SpaceState(invited=held.invited, removed=held.removed, grants=held.grants, pauses=held.pauses)
             kept.shut_down = held.shut_down
-            return ReplicaSnapshot(epoch=secrets.token_hex(4), state=kept, tokens=self._space.tokens)
+            return SpaceSnapshot(epoch=secrets.token_hex(4), state=kept, tokens=self._space.tokens)
         former = MembershipStore(service.config, service.tokens, self._former.folder, self.log)
         invited = ((ParticipantId(name), service.tokens.token_of(name)) for name in former.state.invited)
         known = (
             (one.sender, one.id, content_digest(decode_envelope(one.data)), one.sequence)
             for one in self.log.last(REMEMBERED_ENVELOPES)
         )
-        return ReplicaSnapshot.begun_with(
+        return SpaceSnapshot.begun_with(
             former.state,
             epoch=self.log.epoch,
             sequence=self.log.position.sequence,
@@ -261,7 +263,7 @@ class SharedStorage:
             tokens={name: token for name, token in invited if token is not None},
         )
 
-    def _due_snapshot(self) -> ReplicaSnapshot | None:
+    def _due_snapshot(self) -> SpaceSnapshot | None:
         return self._space.snapshot() if self._leases.is_ticker else None
 
     def _apply_batch(self, batch: StoredBatch) -> None:
@@ -274,7 +276,7 @@ class SharedStorage:
         except ValueError as problem:
             # Every gateway skips it, so the state stays the same everywhere.
             report_foreign(str(problem))
-            self._stored.note_applied(0, len(batch.data))
+            self._records.note_applied(0, len(batch.data))
             return
         waiting = iter(submissions)
         for decision in self._space.replay(batch.sequence, header, events):
@@ -291,8 +293,8 @@ class SharedStorage:
         for submission in waiting:  # this gateway counted as gone before its batch was applied
             self._service.refuse(submission)
         self._service.after_events()
-        self._stored.note_applied(len(events), len(batch.data))
-        self._frames.follow(batch.sequence)
+        self._records.note_applied(len(events), len(batch.data))
+        self._frames.batch_applied(batch.sequence)
         self._applied.set()
         self._applied.clear()  # wakes all current waiters
 
@@ -322,7 +324,7 @@ class SharedStorage:
 
     def _leave_others(self) -> None:
         """Close all connections, because the other gateways consider them gone."""
-        self._queue.begin(0)
+        self._queue.use_number(0)
         self._leases.is_ticker = False
         if self._is_stopping:
             return
@@ -345,7 +347,7 @@ class SharedStorage:
             except BackplaneError as error:
                 self._leases.is_ticker = False
                 if not number:
-                    self._queue.begin(0)
+                    self._queue.use_number(0)
                     self._needs_number.set()
                 self._queue.note_failure("leases", error)
             self._end_gone_gateways()

@@ -63,7 +63,7 @@ class Driver:
             refuse=self._refuse,
             **options,  # type: ignore[arg-type]
         )
-        self.queue.begin(7)
+        self.queue.use_number(7)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -154,13 +154,13 @@ async def test_an_event_that_was_sent_is_never_called_not_stored() -> None:
         await until(lambda: len(driver.back) == 2)
         assert not driver.queue.is_refused
     driver.submit(chat("waits"))
-    driver.queue.begin(0)
+    driver.queue.use_number(0)
     assert driver.refused == [chat("waits")]
 
 
 async def test_a_gateway_without_a_number_refuses_everything() -> None:
     driver = Driver()
     driver.submit(chat("a"))
-    driver.queue.begin(0)
+    driver.queue.use_number(0)
     driver.submit(chat("b"))
     assert driver.refused == [GatewayStarts(), chat("a"), chat("b")]

@@ -31,7 +31,7 @@ from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.shared_records import SharedStorageOptions
 from mew_spaces.parts.jetstream.shared_storage import on_backplane
 from nats.aio.client import Client as NatsClient
 from pydantic_core import to_json
@@ -45,7 +45,7 @@ participants:
   ada: {capabilities: [{kind: "*"}], tokens: [a]}
   bob: {capabilities: [{kind: chat}], tokens: [b]}
 """
-PATIENT = ReplicaOptions(
+PATIENT = SharedStorageOptions(
     wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1, snapshot_events=10
 )
 SEED = "00" * 16

@@ -12,7 +12,7 @@ def test_frames_that_find_no_room_are_counted_as_missed(monkeypatch: pytest.Monk
     monkeypatch.setattr(frame_relay, "MAX_WAITING_FRAMES", 3)
     hub, delivered = MemoryHub(), list[RemoteFrame]()
     sender, receiver = FrameRelay(hub.connect(), lambda _: None), FrameRelay(hub.connect(), delivered.append)
-    sender.follow(5)
+    sender.batch_applied(5)
 
     def send(*numbers: int) -> None:
         for number in numbers:
@@ -21,6 +21,6 @@ def test_frames_that_find_no_room_are_counted_as_missed(monkeypatch: pytest.Monk
 
     send(0, 1)
     send(2, 3, 4)  # behind two that wait for a batch that the receiver has not applied yet
-    receiver.follow(5)
+    receiver.batch_applied(5)
     send(5)
     assert [(one.frame.data, one.missed) for one in delivered] == [("0", 0), ("1", 0), ("2", 0), ("5", 2)]

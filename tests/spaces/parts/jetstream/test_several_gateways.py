@@ -21,12 +21,12 @@ from mew_spaces.gateway import service
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.log.memory import NotStored
 from mew_spaces.log.sqlite import SqliteLog
-from mew_spaces.parts.jetstream import replica_store
+from mew_spaces.parts.jetstream import shared_records
 from mew_spaces.parts.jetstream.backplane import Backplane
 from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.shared_records import SharedStorageOptions
 from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 from mew_agent.errors import NotAccepted
@@ -48,7 +48,7 @@ participants:
   dan: {command: x, capabilities: [{kind: chat}], tokens: [d]}
 limits: {envelopes_per_second: 100000, envelope_burst: 100000}
 """
-PATIENT = ReplicaOptions(wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+PATIENT = SharedStorageOptions(wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
 """A busy machine refuses nothing, and takes no gateway for gone."""
 
 
@@ -67,7 +67,7 @@ def hub(request: pytest.FixtureRequest, space: str) -> MemoryHub | Nats:
 
 @asynccontextmanager
 async def gateway(
-    hub: MemoryHub | Nats, options: ReplicaOptions = PATIENT, config: str = SPACE, state: Path | None = None
+    hub: MemoryHub | Nats, options: SharedStorageOptions = PATIENT, config: str = SPACE, state: Path | None = None
 ) -> AsyncIterator[tuple[RunningGateway, Backplane]]:
     async with AsyncExitStack() as stack:
         link = hub.connect() if isinstance(hub, MemoryHub) else await stack.enter_async_context(hub())
@@ -252,7 +252,7 @@ async def test_members_of_a_gateway_that_dies_move_and_miss_nothing() -> None:
 
         async def run_second() -> None:
             with ends:
-                async with gateway(hub, ReplicaOptions(stop_seconds=0.0)) as running:
+                async with gateway(hub, SharedStorageOptions(stop_seconds=0.0)) as running:
                     found.append(running)
                     started.set()
                     await anyio.sleep_forever()
@@ -280,7 +280,7 @@ async def test_members_of_a_gateway_that_dies_move_and_miss_nothing() -> None:
 
 async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
     hub = new_hub()
-    brief = ReplicaOptions(wait_seconds=0.0, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+    brief = SharedStorageOptions(wait_seconds=0.0, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
     has_started_late = anyio.Event()
 
     async def start_late() -> None:
@@ -405,7 +405,7 @@ async def test_frames_that_are_lost_between_gateways_are_counted_as_missed() -> 
 
 
 async def test_a_gateway_starts_from_a_snapshot_with_all_that_others_know(hub: MemoryHub | Nats) -> None:
-    often = ReplicaOptions(
+    often = SharedStorageOptions(
         wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.05, snapshot_events=5
     )
     async with gateway(hub, often) as (first, link):
@@ -467,7 +467,7 @@ async def test_a_gateway_with_another_configuration_starts_only_alone() -> None:
 async def test_a_space_of_another_version_is_refused(other: int, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = new_hub(lease_seconds=0.5)
     with monkeypatch.context() as patched:
-        for module in (events, replica_store):
+        for module in (events, shared_records):
             patched.setattr(module, "RULES_VERSION", other)
         async with gateway(hub):
             pass

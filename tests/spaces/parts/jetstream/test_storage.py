@@ -14,7 +14,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.shared_records import SharedStorageOptions
 from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 from tests.support.gateway_client import Client, Message, joined, opened
@@ -31,7 +31,7 @@ participants:
   bob: {command: x, capabilities: [{kind: chat}, {kind: "stream/*"}, {kind: participant/status}], tokens: [b]}
 history: {durability: DURABILITY}
 """
-PATIENT = ReplicaOptions(wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+PATIENT = SharedStorageOptions(wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
 
 
 @pytest.fixture(params=["memory", "flushed", "double", "jetstream"])

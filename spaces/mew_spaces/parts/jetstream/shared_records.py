@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import RULES_VERSION
-from mew_spaces.core.space_core import ReplicaSnapshot
+from mew_spaces.core.space_core import SpaceSnapshot
 from mew_spaces.core.state import SpaceState
 from mew_spaces.errors import SpacesError
 from mew_spaces.parts.jetstream.backplane import (
@@ -68,7 +68,7 @@ class SpaceRecord(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaOptions:
+class SharedStorageOptions:
     """Limits of a gateway among several. Times are in seconds."""
 
     renew_seconds: float = LEASE_SECONDS / 4
@@ -87,17 +87,17 @@ class ReplicaOptions:
     """After how many events, or bytes of them, the state is kept for gateways that start."""
 
 
-class ReplicaStore:
+class SharedRecords:
     """The agreement, numbers and snapshots of one space in its backplane."""
 
-    def __init__(self, backplane: Backplane, config: SpaceConfig, options: ReplicaOptions) -> None:
+    def __init__(self, backplane: Backplane, config: SpaceConfig, options: SharedStorageOptions) -> None:
         self._backplane = backplane
         self._config = config
         self._options = options
         self._unsaved_events = self._unsaved_bytes = 0
         """Events and bytes applied since this gateway last checked for a due snapshot."""
 
-    async def open_space(self, begin: Callable[[], ReplicaSnapshot]) -> SpaceRecord:
+    async def open_space(self, begin: Callable[[], SpaceSnapshot]) -> SpaceRecord:
         """Return the record of the space. The first gateway writes it, with the state from `begin`.
 
         Returns a record with another configuration only if no other gateway runs; `change_space` then replaces it.
@@ -125,7 +125,7 @@ class ReplicaStore:
         mine, theirs = shared_config(self._config), record.config
         return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
-    async def change_space(self, record: SpaceRecord, snapshot: ReplicaSnapshot) -> None:
+    async def change_space(self, record: SpaceRecord, snapshot: SpaceSnapshot) -> None:
         """Make our configuration the space's. Earlier batches were decided with another one, so keep only the resulting
         state.
 
@@ -165,7 +165,7 @@ class ReplicaStore:
                 continue
             return number
 
-    async def load_snapshot(self, epoch: str, *, newest: bool = False) -> ReplicaSnapshot:
+    async def load_snapshot(self, epoch: str, *, newest: bool = False) -> SpaceSnapshot:
         """Return the oldest snapshot that the kept batches continue, else the initial state of the space.
 
         Raises `HistoryLost` without either, and `BackplaneUnavailable`.
@@ -187,14 +187,14 @@ class ReplicaStore:
         if first > 1:
             raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
         began = await self._backplane.load(_first_key(epoch))
-        return ReplicaSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
+        return SpaceSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
 
     def note_applied(self, events: int, size: int) -> None:
         """Count applied events and their bytes, for the next snapshot."""
         self._unsaved_events += events
         self._unsaved_bytes += size
 
-    async def keep_snapshots(self, snapshot: Callable[[], ReplicaSnapshot | None]) -> None:
+    async def keep_snapshots(self, snapshot: Callable[[], SpaceSnapshot | None]) -> None:
         """Save the result of `snapshot` after enough applied events, until cancelled.
 
         `snapshot` returns None if another gateway saves.
@@ -210,7 +210,7 @@ class ReplicaStore:
                     except BackplaneError as error:
                         log.warning("backplane: the state was not kept: %s", error)
 
-    async def _save_snapshot(self, snapshot: ReplicaSnapshot, *, kept: int = KEPT_SNAPSHOTS) -> None:
+    async def _save_snapshot(self, snapshot: SpaceSnapshot, *, kept: int = KEPT_SNAPSHOTS) -> None:
         """Save a snapshot, and remove the oldest ones with their batches.
 
         Raises `BackplaneUnavailable`.
@@ -326,12 +326,12 @@ def _snapshot_key(batch: int) -> str:
     return f"snapshot.{batch}"
 
 
-def _read_snapshot(packed: bytes) -> ReplicaSnapshot:
+def _read_snapshot(packed: bytes) -> SpaceSnapshot:
     unpacked = zlib.decompressobj()
     content = unpacked.decompress(packed, MAX_SNAPSHOT_BYTES)
     if unpacked.unconsumed_tail or not unpacked.eof:
         raise ValueError("the snapshot is incomplete")
-    return ReplicaSnapshot.model_validate_json(content)
+    return SpaceSnapshot.model_validate_json(content)
 
 
 def shared_config(config: SpaceConfig) -> dict[str, str]:
