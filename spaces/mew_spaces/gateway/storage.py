@@ -232,6 +232,7 @@ class LocalStorage:
         """Store the rest in this thread, and release the log. Later facts are applied, but not stored."""
         if not self.log.is_released:
             self._is_immediate = True
+            self._try_again({})
             self._continue()
             self.is_storing = False
             self.log.close()

@@ -501,6 +501,24 @@ async def test_an_envelope_that_comes_after_the_end_is_refused(config: SpaceConf
     assert picture(service) == before
 
 
+async def test_a_gateway_that_stops_stores_what_a_full_disk_did_not_take(
+    config: SpaceConfig, log: RecordingLog
+) -> None:
+    service = SpaceService(config, TokenBook.generate(config), space_log=log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.storage.run)
+        connection, _ = await joined(service, ADA)
+        service.receive(connection, ADA, read_draft({"kind": "participant/shutdown", "to": ["bob"]}))
+        await until(lambda: "space/shut_down/bob" in log.state())
+        log.is_full = True
+        await joined(service, BOB)
+        log.is_full = False
+        service.stop()
+        tasks.cancel_scope.cancel()
+    assert "space/shut_down/bob" not in log.state()
+    assert MembershipStore(config, TokenBook(), None, log).state == service.space.state
+
+
 async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceService, log: RecordingLog) -> None:
     connection, ada = await joined(service, ADA)
     log.is_full = True
