@@ -313,7 +313,8 @@ TWO_AT_ONCE = """async (kind) => {
     const conversation = new Conversation("ada");
     const ts = new Date().toISOString();
     const payload = { method: "tools/call", params: { name: "write", arguments: {} } };
-    for (const id of ["1", "2"]) conversation.receive({ id, kind: "mcp/proposal", from: "coder", to: ["writer"], ts, payload });
+    const made = { kind: "mcp/proposal", from: "coder", to: ["writer"], ts, payload };
+    for (const id of ["1", "2"]) conversation.receive({ ...made, id });
     const about = { id: "3", ts, kind, from: "writer", correlation_id: ["1", "2"] };
     conversation.receive({ ...about, to: ["writer"], payload: kind === "mcp/request" ? payload : { result: {} } });
     return [...conversation.entries.values()].map((one) => one.state);
