@@ -6,7 +6,7 @@ so an envelope never waits for its log entry.
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,7 +31,6 @@ _SIZE_OF_A_DECISION = 512
 """Rough memory in bytes that a decision holds while it is queued."""
 
 _MAX_CACHED_TAILS = 4_096
-_MAX_CACHED_ENDS = 512
 
 _MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
 
@@ -73,7 +72,6 @@ class AuditLog:
         self._max_envelope_bytes = options.max_envelope_bytes
         self._writer = writer
         self._tails: dict[tuple[str | None, str, str], bytes] = {}
-        self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, tuple[bytes, ...]]] = {}
         self._decision_tails: dict[tuple[str, str | None, Transport, int], tuple[PermissionDecision, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
         self._second_prefix = b""
@@ -90,38 +88,6 @@ class AuditLog:
     def is_on(self) -> bool:
         """Whether anything is logged."""
         return self._history is not None or self._decisions is not None
-
-    def log_accepted(
-        self,
-        envelope: Envelope,
-        data: bytes,
-        sender: str,
-        transport: Transport,
-        members: Collection[str],
-        decision: PermissionDecision,
-        *,
-        now: datetime,
-    ) -> None:
-        """Record the common case: an envelope that was received, allowed and delivered to all. `data` is its JSON."""
-        if self._history is None:
-            self.log_decision(envelope, sender, decision, transport, now=now)
-            return
-        count = len(members)
-        self._writer.put(
-            self._history,
-            self._accepted,
-            len(data) + _SIZE_OF_A_DECISION,
-            envelope.id,
-            envelope.kind,
-            envelope.correlation_id,
-            data,
-            sender,
-            transport,
-            count if count > self.max_named_recipients else tuple(members),
-            decision,
-            now,
-            other=self._decisions,
-        )
 
     def log_received(
         self,
@@ -166,36 +132,6 @@ class AuditLog:
 
     # Rendering, in the writer's thread. The parts of a line that repeat are cached.
 
-    def _accepted(
-        self,
-        envelope_id: str,
-        kind: str,
-        correlation_id: tuple[str, ...] | None,
-        data: bytes,
-        sender: str,
-        transport: Transport,
-        recipients: Recipients,
-        decision: PermissionDecision,
-        now: datetime,
-    ) -> tuple[bytes, bytes]:
-        """Return the lines of an accepted envelope for both files, built from the same parts."""
-        key = (sender, transport, recipients)
-        ends = self._ends.get(key)
-        if ends is None:
-            if len(self._ends) >= _MAX_CACHED_ENDS:
-                self._ends.clear()
-            is_wanted = self._delivered_lines != "never"
-            delivered = self._delivery_ends(recipients, {"source_participant": sender}) if is_wanted else ()
-            ends = self._ends[key] = self._tail(sender, "inbound", transport) + b"}\n", delivered
-        received, delivered = ends
-        stamp, id_json = self._stamp(now), to_json(envelope_id)
-        middle = b'","id":' + id_json + b',"envelope":' + self._kept(data)
-        lines = [stamp, b"received", middle, received]
-        for end in delivered:
-            lines += (stamp, b"delivered", middle, end)
-        decided = self._decision_end(kind, correlation_id, sender, transport, decision)
-        return b"".join(lines), b"".join((stamp, b'capability_check","envelope_id":', id_json, decided))
-
     def _received(
         self,
         envelope_id: str | None,
@@ -215,16 +151,14 @@ class AuditLog:
     def _delivered(
         self, envelope_id: str, data: bytes, recipients: Recipients, now: datetime, metadata: Mapping[str, Any]
     ) -> bytes:
-        head = self._line("delivered", envelope_id, data, now)
-        return b"".join(head + end for end in self._delivery_ends(recipients, metadata))
-
-    def _delivery_ends(self, recipients: Recipients, metadata: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """Return the end of each delivery line, after the envelope."""
+        names: tuple[str | None, ...] = (None,)
         if isinstance(recipients, int):
-            counted = to_json({**metadata, "recipients": recipients})
-            return (self._tail(None, "outbound", "websocket") + b',"metadata":' + counted + b"}\n",)
+            metadata = {**metadata, "recipients": recipients}
+        else:
+            names = recipients
+        start = self._line("delivered", envelope_id, data, now)
         end = b',"metadata":' + to_json(metadata) + b"}\n"
-        return tuple(self._tail(name, "outbound", "websocket") + end for name in recipients)
+        return b"".join([part for name in names for part in (start, self._tail(name, "outbound", "websocket"), end)])
 
     def _decided(
         self,
@@ -236,19 +170,6 @@ class AuditLog:
         decision: PermissionDecision,
         now: datetime,
     ) -> bytes:
-        named = b',"envelope_id":' + to_json(envelope_id) if envelope_id is not None else b""
-        end = self._decision_end(kind, correlation_id, sender, transport, decision)
-        return self._stamp(now) + b'capability_check"' + named + end
-
-    def _decision_end(
-        self,
-        kind: str | None,
-        correlation_id: tuple[str, ...] | None,
-        sender: str,
-        transport: Transport,
-        decision: PermissionDecision,
-    ) -> bytes:
-        """Return the rest of a line after the envelope's id."""
         key = (sender, kind, transport, id(decision))
         known = self._decision_tails.get(key)
         if known is None or known[0] is not decision:
@@ -268,8 +189,9 @@ class AuditLog:
             # The metadata stays open, because correlation ids may follow.
             known = decision, b"," + known_fields + granted + b',"metadata":' + source[:-1]
             self._decision_tails[key] = known
+        named = b',"envelope_id":' + to_json(envelope_id) if envelope_id is not None else b""
         correlation = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
-        return known[1] + correlation + b"}}\n"
+        return b"".join((self._stamp(now), b'capability_check"', named, known[1], correlation, b"}}\n"))
 
     def _permission_change(self, note: AuditNote, now: datetime) -> bytes:
         metadata = {"by": note.envelope.sender, "grant_id": note.grant_id, "reason": note.reason}

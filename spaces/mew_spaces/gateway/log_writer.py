@@ -26,8 +26,8 @@ A batch costs some 100 microseconds whatever its size, so the pause decides what
 
 CLOSE_SECONDS = 10.0
 
-Render = Callable[..., bytes | tuple[bytes, bytes]]
-"""Returns one or more lines as bytes, each with its line break; a pair holds lines for two files."""
+Render = Callable[..., bytes]
+"""Returns one or more lines as bytes, each with its line break."""
 
 log = logging.getLogger("mew_spaces")
 
@@ -104,7 +104,7 @@ class LogWriter:
         self._writes_at_once = writes_at_once
         self._max_lines = max_queued_lines
         self._max_bytes = max_queued_bytes
-        self._queue: deque[tuple[LogFile, LogFile | None, Render, tuple[Any, ...], int]] = deque()
+        self._queue: deque[tuple[LogFile, Render, tuple[Any, ...], int]] = deque()
         # Each counter has one writer, so neither needs a lock.
         self._bytes_in = 0  # written by callers of `put`
         self._bytes_out = 0  # written by the thread
@@ -116,25 +116,21 @@ class LogWriter:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def put(self, file: LogFile, render: Render, size: int, *about: Any, other: LogFile | None = None) -> bool:
+    def put(self, file: LogFile, render: Render, size: int, *about: Any) -> bool:
         """Queue a line rendered by `render(*about)`. `size` is its approximate memory until written.
 
-        If `render` returns a pair, the second part goes to `other`, or to no file. Returns False if the queue is full.
+        Returns False if the queue is full.
         """
         if self._is_closing:
             return False
         queue = self._queue
-        files = (file,) if other is None else (file, other)
         if len(queue) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
-            for full in files:
-                self._dropped[full] = self._dropped.get(full, 0) + 1
+            self._dropped[file] = self._dropped.get(file, 0) + 1
             return False
-        if self._dropped:
-            for one in files:
-                if dropped := self._dropped.pop(one, 0):
-                    queue.append((one, None, _dropped_line, (dropped,), 0))
+        if self._dropped and (dropped := self._dropped.pop(file, 0)):
+            queue.append((file, _dropped_line, (dropped,), 0))
         self._bytes_in += size
-        queue.append((file, other, render, about, size))
+        queue.append((file, render, about, size))
         if self._writes_at_once:
             self._write_queued()
         elif not self._is_awake:
@@ -169,19 +165,12 @@ class LogWriter:
         batches: defaultdict[LogFile, list[bytes]] = defaultdict(list)
         take = self._queue.popleft
         for _ in range(len(self._queue)):
-            file, other, render, about, size = take()
+            file, render, about, size = take()
             self._bytes_out += size
             try:
-                made = render(*about)
+                batches[file].append(render(*about))
             except Exception:
                 log.exception("failed to render a line of %s", file.path)
-                continue
-            if isinstance(made, bytes):
-                batches[file].append(made)
-            else:
-                batches[file].append(made[0])
-                if other is not None:
-                    batches[other].append(made[1])
         for file, lines in batches.items():
             lost = self._lost.get(file, 0)
             try:

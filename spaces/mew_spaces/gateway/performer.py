@@ -145,9 +145,11 @@ class EffectPerformer:
             self.figures.observe_answer(envelope.sender, envelope.to[0], envelope.body)
 
     def _log_broadcast(self, audit: AuditLog, effect: Broadcast, data: bytes) -> None:
-        left_out = {self.owners[one] for one in effect.without if one in self.owners}
-        names = tuple(name for name in self.space.members if name not in left_out)
-        recipients = names if len(names) <= audit.max_named_recipients else len(names)
+        names: Collection[ParticipantId] = self.space.members
+        if effect.without:
+            left_out = {self.owners[one] for one in effect.without if one in self.owners}
+            names = [name for name in names if name not in left_out]
+        recipients = tuple(names) if len(names) <= audit.max_named_recipients else len(names)
         about = {"source_participant": effect.envelope.sender}
         audit.log_delivered(effect.envelope, data, recipients, now=self.clock(), metadata=about)
 

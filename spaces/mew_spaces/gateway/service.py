@@ -478,9 +478,9 @@ class SpaceService:
             if connection is not None:
                 self._answer(connection, event.sender, receipt)
             return
-        audit = self.performer.audit if is_own else None
-        is_logged = audit is not None and not self._log_received(audit, event, decision, draft)
-        self.performer.perform(receipt.effects, submission.numbered, is_logged=is_logged)
+        if is_own and self.performer.audit is not None:
+            self._log_received(self.performer.audit, event, decision, draft)
+        self.performer.perform(receipt.effects, submission.numbered, is_logged=is_own)
         accepted = receipt.accepted
         if connection is None or not event.may_repeat or accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
             return
@@ -488,25 +488,16 @@ class SpaceService:
             # A session that does not get its envelope back learns from a receipt that it was accepted.
             self.performer.perform((self._receipt(connection, event.sender, accepted.id, status="accepted"),))
 
-    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: EventDecision, draft: Draft) -> bool:
-        """Write the log lines of a received envelope; for a plain broadcast, all lines in one call.
-
-        Returns whether they include the delivery.
-        """
+    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: EventDecision, draft: Draft) -> None:
+        """Write the log lines of a received envelope and of the permission decision."""
         receipt = decision.receipt
-        effects, accepted, permitted = receipt.effects, receipt.accepted, receipt.decision
         transport: Transport = "http" if event.connection is None else "websocket"
-        logged = accepted or draft
+        logged = receipt.accepted or draft
         sent = event.data if event.data is not None and logged is draft else logged.encode()
-        first = effects[0] if len(effects) == 1 else None
-        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
-            audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
-            return True
         reason = receipt.refused.error if receipt.refused else None
         audit.log_received(logged.id, sent, event.sender, transport, now=decision.now, rejected=reason)
-        if permitted is not None:
-            audit.log_decision(logged, event.sender, permitted, transport, now=decision.now)
-        return False
+        if receipt.decision is not None:
+            audit.log_decision(logged, event.sender, receipt.decision, transport, now=decision.now)
 
     def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
         """Notify an event's sender that it is not stored, or that this is unknown."""

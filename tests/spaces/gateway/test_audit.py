@@ -1,6 +1,7 @@
 """What the logs say, line by line."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.support.channels import RecordingChannel
 
 ADA, BOB = ParticipantId("ada"), ParticipantId("bob")
 
+NOW, STAMP = datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC), "2026-01-02T03:04:05.678Z"
+
 
 class Logged:
     """A space with two members whose logs are read when it is over."""
@@ -26,7 +29,9 @@ class Logged:
         self.folder = folder
         self.writer = writer or LogWriter()
         audit = AuditLog(folder, "demo", GatewayLogging(**options), self.writer)
-        self.service = SpaceService(config, TokenBook.generate(config), writer=self.writer, audit=audit)
+        self.service = SpaceService(
+            config, TokenBook.generate(config), writer=self.writer, audit=audit, clock=lambda: NOW
+        )
         self.connections = {}
         for name in (ADA, BOB):
             self.connections[name] = connection = self.service.new_connection()
@@ -64,15 +69,14 @@ def test_an_envelope_has_one_receipt_and_a_delivery_for_each_member(logged: Logg
         '{"protocol":"mew/v0.4","id":"mine","ts":"2026-01-01T00:00:00Z","from":"bob","kind":"chat",'
         '"payload":{"text":"ü"}}'
     )
-    stamp = texts[0].split('"')[3]
     received = (
-        f'{{"timestamp":"{stamp}","event":"received","id":"mine","envelope":{envelope},"participant":"bob",'
+        f'{{"timestamp":"{STAMP}","event":"received","id":"mine","envelope":{envelope},"participant":"bob",'
         '"space_id":"demo","direction":"inbound","transport":"websocket"}'
     )
     assert texts == [
         received,
         *(
-            f'{{"timestamp":"{stamp}","event":"delivered","id":"mine","envelope":{envelope},"participant":"{name}",'
+            f'{{"timestamp":"{STAMP}","event":"delivered","id":"mine","envelope":{envelope},"participant":"{name}",'
             '"space_id":"demo","direction":"outbound","transport":"websocket",'
             '"metadata":{"source_participant":"bob"}}'
             for name in ("ada", "bob")
@@ -83,10 +87,9 @@ def test_an_envelope_has_one_receipt_and_a_delivery_for_each_member(logged: Logg
 def test_a_decision_records_the_required_and_the_matched_capability(logged: Logged) -> None:
     logged.send_envelope(BOB, "chat", {"text": "x"}, id="a", correlation_id=["q"])
     (line,) = [line for line in logged.lines(CAPABILITY_DECISIONS) if '"envelope_id":"a"' in line]
-    stamp = line.split('"')[3]
     baseline = '{"id":"mcp-response","kind":"mcp/response"}'
     assert line == (
-        f'{{"timestamp":"{stamp}","event":"capability_check","envelope_id":"a","participant":"bob","space_id":"demo",'
+        f'{{"timestamp":"{STAMP}","event":"capability_check","envelope_id":"a","participant":"bob","space_id":"demo",'
         '"result":"allowed","required_capability":"chat","matched_capability":{"kind":"chat"},'
         f'"matched_source":"static","granted_capabilities":[{{"kind":"chat"}},{baseline}],'
         '"metadata":{"source":"websocket","transport":"websocket","correlation_id":["q"]}}'
