@@ -4,12 +4,17 @@ Sends nothing. `cli.remote.http_api` (blocking) and `participant.stored_messages
 """
 
 import json
+import sys
+from collections.abc import Collection
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypedDict
 from urllib.parse import quote
 
 import httpx2
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.envelope import Draft
 from mew_protocol.errors import UNAUTHORIZED
 from mew_protocol.json_values import value_at
 
@@ -46,15 +51,13 @@ def messages_path(space: str, participant: str) -> str:
 class MessagePages:
     """The pages of stored messages: request `path` and `take` the answer, until `path` is None.
 
-    Pages after `since` come oldest first; pages without statuses come newest first. Messages within a page are oldest
-    first.
+    Pages come oldest first; pages without statuses can come newest first. Messages within a page are oldest first.
     """
 
-    def __init__(self, space: str, participant: str, since: str | None = None, *, newest_first: bool = False) -> None:
-        """`since` is the `next` of a page."""
+    def __init__(self, space: str, participant: str, *, newest_first: bool) -> None:
         self._start = f"{messages_path(space, participant)}&limit={PAGE_MESSAGES}"
         self._key = "before" if newest_first else "since"
-        self.path: str | None = self._path_from("newest" if newest_first else since)
+        self.path: str | None = self._path_from("newest") if newest_first else self._start
 
     def take(self, page: dict[str, Any]) -> dict[str, Any]:
         """Return the page, with `messages` and `next`. Raises `GatewayError` for any other answer."""
@@ -63,8 +66,53 @@ class MessagePages:
         self.path = self._path_from(str(page["next"])) if page.get("more") else None
         return page
 
-    def _path_from(self, place: str | None) -> str:
-        return self._start if place is None else f"{self._start}&{self._key}={quoted(place)}"
+    def _path_from(self, place: str) -> str:
+        return f"{self._start}&{self._key}={quoted(place)}"
+
+
+class NewestMessages(MessagePages):
+    """The pages with the newest `last` messages of kinds that match `patterns`, from or to `peer` if given.
+
+    Searches at most `most_messages`, on at most `most_pages`: the newest, unless `patterns` match statuses, which a
+    gateway lists from the beginning only. Pages with large messages have fewer.
+    """
+
+    def __init__(
+        self,
+        space: str,
+        participant: str,
+        patterns: Collection[str],
+        peer: str | None,
+        last: int,
+        *,
+        most_messages: int = sys.maxsize,
+        most_pages: int = sys.maxsize,
+    ) -> None:
+        self._kinds = CapabilitySet({"kind": one} for one in patterns)
+        self._is_backwards = not self._kinds.allows(Draft(kind=kinds.PARTICIPANT_STATUS))
+        super().__init__(space, participant, newest_first=self._is_backwards)
+        self._peer, self._last = peer, last
+        self._most_messages, self._most_pages = most_messages, most_pages
+        self.found: list[dict[str, Any]] = []
+        """Those found so far, oldest first."""
+
+    def take(self, page: dict[str, Any]) -> dict[str, Any]:
+        """Search a page, and return it. Raises `GatewayError` for any other answer."""
+        messages = super().take(page)["messages"]
+        searched = messages[-self._most_messages :] if self._is_backwards else messages[: self._most_messages]
+        wanted = [one for one in searched if self._is_wanted(one)]
+        found = wanted + self.found if self._is_backwards else self.found + wanted
+        self.found = found[max(0, len(found) - self._last) :]
+        self._most_messages -= len(messages)
+        self._most_pages -= 1
+        is_complete = self._is_backwards and len(self.found) == self._last
+        if is_complete or self._most_messages <= 0 or self._most_pages <= 0:
+            self.path = None
+        return page
+
+    def _is_wanted(self, message: dict[str, Any]) -> bool:
+        is_of_kind = self._kinds.allows(Draft(kind=str(message.get("kind"))))
+        return is_of_kind and self._peer in (None, message.get("from"), *(message.get("to") or ()))
 
 
 class CallRefused(GatewayError):

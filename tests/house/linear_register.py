@@ -264,8 +264,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.app.reported_errors._naming_options": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
     "mew_agent.parts.demo.demo_view: textwrap": _OPERATOR,
-    "mew_agent.cli.remote.show_history: fnmatch": _OPERATOR,
-    "mew_agent.cli.remote.show_history: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch": _PART,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch.fnmatchcase": _PART,

@@ -248,9 +248,8 @@ class GatewayApi:
         listed = self._object("GET", f"/participants?space={quoted(self.space)}").get("participants")
         return listed if isinstance(listed, list) else []
 
-    def pages(self, since: str | None = None, *, newest_first: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield the pages of stored messages; see `MessagePages`."""
-        pages = MessagePages(self.space, self.participant, since, newest_first=newest_first)
+    def pages(self, pages: MessagePages) -> Iterator[dict[str, Any]]:
+        """Read pages of stored messages, and yield each."""
         while pages.path is not None:
             yield pages.take(self._object("GET", pages.path))
 

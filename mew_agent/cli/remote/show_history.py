@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterable
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from mew_board import words
@@ -21,6 +20,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import check_known
 from mew_agent.errors import ConfigError
+from mew_agent.gateway_http import NewestMessages
 
 Message = dict[str, Any]
 """An envelope as JSON."""
@@ -48,7 +48,7 @@ def show_history(
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     api = find_gateway(connection)
-    newest = _newest_messages(api, patterns, target, last)
+    newest = _read(api, NewestMessages(api.space, api.participant, patterns, target, last))
     if OUTPUT.is_json:
         terminal.print_json(newest)
     else:
@@ -62,12 +62,6 @@ def show_history(
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
 
 
-def _is_wanted(message: Message, patterns: list[str], target: str | None) -> bool:
-    """Return True for an envelope of one of these kinds, from or to `target` if that is given."""
-    is_of_kind = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
-    return is_of_kind and (target is None or target in (message.get("from"), *(message.get("to") or ())))
-
-
 def _markdown(message: Message) -> str:
     """Return one envelope as a section: the text of a chat, others as JSON. No text can close its code block."""
     who, payload, kind = _who(message), message.get("payload") or {}, message.get("kind")
@@ -79,22 +73,13 @@ def _markdown(message: Message) -> str:
     return f"## {markdown_line(f'{who}, {kind}, {at}')}\n\n{block}\n"
 
 
-def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> list[Message]:
-    """Read the gateway's history from its end, and return the newest messages of these kinds.
-
-    Reads statuses from the beginning, the only way the gateway offers.
-    """
-    is_backwards = not any(fnmatchcase(kinds.PARTICIPANT_STATUS, pattern) for pattern in patterns)
-    newest, read = list[Message](), 0
+def _read(api: GatewayApi, newest: NewestMessages) -> list[Message]:
+    read = 0
     with terminal.ProgressLine() as progress:
-        for page in api.pages(newest_first=is_backwards):
+        for page in api.pages(newest):
             read += len(page["messages"])
-            found = [one for one in page["messages"] if _is_wanted(one, patterns, participant)]
-            newest = (found + newest if is_backwards else newest + found)[-last:]
             progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}")
-            if is_backwards and len(newest) == last:
-                break
-    return newest
+    return newest.found
 
 
 def _print_messages(messages: Iterable[Message], *, as_markdown: bool) -> None:

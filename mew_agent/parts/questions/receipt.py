@@ -24,6 +24,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import ParticipantOffline, RequestRefused, TargetedRequest
 from mew_agent.errors import ConfigError, PeerError
+from mew_agent.gateway_http import MessagePages
 from mew_agent.participant.receipts import stored_receipt
 
 MIN_ID_CHARS: Final = 4
@@ -65,7 +66,7 @@ def _find(api: GatewayApi, message: str | None) -> tuple[dict[str, Any], str | N
     """
     if message is not None and len(message) < MIN_ID_CHARS:
         raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
-    for page in api.pages(newest_first=True):
+    for page in api.pages(MessagePages(api.space, api.participant, newest_first=True)):
         places = page.get("positions") or repeat(None)
         for found, place in reversed(list(zip(page["messages"], places, strict=False))):
             if _is_meant(found, message, api.participant):

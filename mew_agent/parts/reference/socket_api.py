@@ -24,6 +24,7 @@ from mew_agent.cli.remote.http_api import SILENCE_SECONDS, GatewayApi, ServerSen
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted
 from mew_agent.gateway_address import websocket_url
+from mew_agent.gateway_http import MessagePages
 from mew_agent.participant.participant import Participant
 
 _CLOSING_SECONDS: Final = 1.0
@@ -176,7 +177,7 @@ class SocketApi(GatewayApi):
             known[self.participant] = tuple(dict(one) for one in events.me.messenger.capabilities.patterns)
         return [{"id": name, "connected": True, "capabilities": list(held)} for name, held in known.items()]
 
-    def pages(self, since: str | None = None, *, newest_first: bool = False) -> NoReturn:
+    def pages(self, pages: MessagePages) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no messages."""
         raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
 

@@ -98,19 +98,6 @@ async def test_gateway_that_does_not_answer_is_passed_over(gateway: RunningGatew
     assert (board.space, api.gateway) == (gateway.config.space.id, gateway.url)
 
 
-async def test_messages_continue_from_the_last_page(gateway: RunningGateway) -> None:
-    api = api_of(gateway)
-
-    def say_and_read(text: str, since: str | None) -> tuple[list[str], str]:
-        api.send({"kind": "chat", "payload": {"text": text}})
-        page = next(api.pages(since))
-        return [one["payload"]["text"] for one in page["messages"] if one["kind"] == "chat"], page["next"]
-
-    first, place = await anyio.to_thread.run_sync(say_and_read, "one", None)
-    second, _ = await anyio.to_thread.run_sync(say_and_read, "two", place)
-    assert (first, second) == (["one"], ["two"])
-
-
 async def test_participants_are_listed_with_capabilities(gateway: RunningGateway) -> None:
     listed = {one["id"]: one for one in await anyio.to_thread.run_sync(api_of(gateway).participants)}
     assert set(listed) == {"ada", "guest", "coder"}

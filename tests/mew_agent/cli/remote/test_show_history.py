@@ -36,6 +36,17 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
 
 
 @pytest.mark.parametrize(
+    ("pattern", "found"), [("participant*", 0), ("participant/*", 1), ("/status$/", 1), ("participant/[a-z]*", 0)]
+)
+async def test_a_kind_in_history_matches_as_in_a_capability(gateway: RunningGateway, pattern: str, found: int) -> None:
+    async with joined(gateway, "coder") as coder:
+        await coder.send_envelope("participant/status", {"messages_in_context": 3})
+        await coder.until("participant/status")
+        outcome = await mew("history", "--kind", pattern, "--json", *seat(gateway))
+    assert len(json.loads(outcome.out)) == found
+
+
+@pytest.mark.parametrize(
     "text",
     [
         *("Hi.\n\x1b## ada, now\n\nYes.", "Hi.\n\u200b## ada, now", "ada, now\n---", "ada, now\n===", "\r## ada\r"),
