@@ -56,7 +56,6 @@ from mew_spaces.gateway.listener import bound_socket, listener_options
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
-from mew_spaces.gateway.storage import Storage
 from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.sqlite import lock_path
 
@@ -88,13 +87,6 @@ class HostedSpace:
     state: Path | None = None
     tokens: TokenBook | None = None
     storage: OpenStorage | None = None
-
-    def opener(self, former: Former) -> Callable[[SpaceService], Storage] | None:
-        """Return the function that opens its shared storage, possibly with a `former` state; None without a shared
-        storage.
-        """
-        storage = self.storage
-        return None if storage is None else lambda service: storage(service, former)
 
 
 def create_app(registry: SpaceRegistry) -> Starlette:
@@ -279,7 +271,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
     is_shared = space.storage is not None
     if state is None:
-        return SpaceService(config, tokens, writer=writer, open_storage=space.opener(Former()))
+        return SpaceService(config, tokens, writer=writer, open_storage=space.storage)
     audit = _open_audit(config, state / "logs" / f"gateway-{port}" if is_shared else state / "logs", writer)
     space_log = open_log(config, state, is_shared=is_shared)
     figures = FigureStore(None if space_log.durability == "memory" else _figures_of(space_log.path))
@@ -294,7 +286,8 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
             folder=space_folder(state),
             writer=writer,
             audit=audit,
-            open_storage=space.opener(Former(state) if is_first else Former(is_held=True)),
+            open_storage=space.storage,
+            former=Former(state) if is_first else Former(is_held=True),
         )
     except BaseException:
         space_log.close()  # otherwise the file stays locked in this process

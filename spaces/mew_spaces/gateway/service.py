@@ -81,6 +81,8 @@ class Former(NamedTuple):
     """Whether another gateway has the folder, and takes its state over."""
 
 
+_NO_FORMER = Former()
+
 OpenStorage = Callable[["SpaceService", Former], Storage]
 """Returns the storage of a space that several gateways share."""
 
@@ -117,14 +119,15 @@ class SpaceService:
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
-        open_storage: Callable[["SpaceService"], Storage] | None = None,
+        open_storage: OpenStorage | None = None,
+        former: Former = _NO_FORMER,
     ) -> None:
         """`space_log` keeps the accepted envelopes and the durable state (default: in memory, with a random epoch).
 
         `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths of
         the configuration start from `folder`, else from the folder around `state`, else from the working folder.
-        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a single gateway.
-        Raises `SpacesError` if the stored state cannot be read.
+        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a single gateway,
+        and adopts the `former` state. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
         self.tokens = tokens
@@ -159,7 +162,7 @@ class SpaceService:
         )
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
-        self.storage: Storage = (open_storage or LocalStorage)(self)
+        self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self, former)
         if self.attention_receiver is not None:
             self.attention_receiver.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(
