@@ -2,7 +2,7 @@
 
 Process ids are reused, so an id alone never justifies a signal. Each program leads its own session and process group,
 and is recognised by its id and start time. Its remaining child processes are recognised by its group, and by the run id
-in their environment. Owns no file and no policy.
+in their environment. Needs POSIX, as `mew up` does. Owns no file and no policy.
 """
 
 import os
@@ -44,10 +44,6 @@ def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
     """Signal a program and its whole group. Returns False if it no longer runs."""
     if not is_running(pid, mark):
         return False
-    if sys.platform == "win32":  # no groups and no signals: end the program and its descendants
-        for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
-            _signal(process.pid, number)
-        return True
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -60,10 +56,12 @@ def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
     wanted, found = set(groups), []
     for pid in psutil.pids():
         try:
-            # Windows has no groups; there a parent's id outlives the parent.
-            group = psutil.Process(pid).ppid() if sys.platform == "win32" else os.getpgid(pid)
             # A zombie has no environment.
-            if group in wanted and pid != os.getpid() and psutil.Process(pid).environ().get(RUN_VARIABLE) == run_id:
+            if (
+                os.getpgid(pid) in wanted
+                and pid != os.getpid()
+                and psutil.Process(pid).environ().get(RUN_VARIABLE) == run_id
+            ):
                 found.append(pid)
         except (psutil.Error, OSError):
             continue
@@ -85,7 +83,7 @@ def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: 
 
     running = signal_all(signal.SIGTERM)
     if not _wait_until_gone(marks, run_id, grace_seconds):
-        signal_all(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+        signal_all(signal.SIGKILL)
         _wait_until_gone(marks, run_id, 1.0)
     return running
 
