@@ -5,7 +5,6 @@ section, and the process of `mew up` starts its program. A participant whose pro
 no space runs, only the file changes.
 """
 
-import os
 import shlex
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
@@ -35,8 +34,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import check_new_participant
-from mew_agent.cli.space.restart import start_program, supervisor_of
-from mew_agent.cli.space.up import RELOAD_SIGNAL
+from mew_agent.cli.space.restart import reload, start_program, supervisor_of
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError
 
 
@@ -237,17 +235,15 @@ def _withdraw(name: str, running: RunningSpace) -> None:
         running.access().send({"kind": kinds.SPACE_KICK, "payload": payload})
     except MewAgentError as error:
         terminal.warn(f"'{name}' stays a member until the next start: {error}")
-    if (supervisor := supervisor_of(running.run)) is not None:
-        os.kill(supervisor, RELOAD_SIGNAL)
+    reload(running.run)
 
 
 def _start(name: str, running: RunningSpace) -> AddOutcome:
     """Have the process of `mew up` start the program, and wait until it has joined. Returns the outcome as text."""
-    supervisor = supervisor_of(running.run)
-    if supervisor is None:
+    if supervisor_of(running.run) is None:
         return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
     try:
-        fault = start_program(name, running.run_path, running.run, supervisor, running.access())
+        fault = start_program(name, running.run_path, running.run, running.access())
     except TimeoutError:
         folder = log_folder(running.run_path.parent)
         log = name if log_path(folder, name).exists() else "mew"  # `mew up` did not start it

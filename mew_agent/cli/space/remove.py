@@ -4,7 +4,6 @@ Owns the steps: remove the section of space.yaml, end the membership at the runn
 program, delete the token file. The conversation and the log stay.
 """
 
-import os
 import time
 from typing import Final
 
@@ -19,8 +18,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import ReasonOption, SpaceFileOptions, TargetArgument
 from mew_agent.cli.space.add import RunningSpace, running_space
-from mew_agent.cli.space.restart import supervisor_of
-from mew_agent.cli.space.up import RELOAD_SIGNAL
+from mew_agent.cli.space.restart import reload
 
 _STOP_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
@@ -56,19 +54,14 @@ def remove(name: TargetArgument, place: SpaceFileOptions, reason: ReasonOption =
 
 def _stop_program(name: str, running: RunningSpace) -> bool:
     """Wait until a participant's program has ended, and make `mew up` forget it. Returns False if it still runs."""
+    until = time.monotonic() + _STOP_SECONDS
     with terminal.ProgressLine() as progress:
         progress.show(f"{name}: waiting until its program has ended")
-        return _has_stopped(name, running)
-
-
-def _has_stopped(name: str, running: RunningSpace) -> bool:
-    until = time.monotonic() + _STOP_SECONDS
-    while (run := read_run_file(running.run_path)) is not None and name in run.pids.participants:
-        if name in run.exits or not run.is_running(run.pids.participants[name]):
-            break
-        if time.monotonic() >= until:
-            return False
-        time.sleep(_POLL_SECONDS)
-    if (supervisor := supervisor_of(running.run)) is not None:
-        os.kill(supervisor, RELOAD_SIGNAL)
+        while (run := read_run_file(running.run_path)) is not None and name in run.pids.participants:
+            if name in run.exits or not run.is_running(run.pids.participants[name]):
+                break
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_SECONDS)
+    reload(running.run)
     return True

@@ -61,8 +61,7 @@ def _restart_participant(name: str, path: Path, run: RunFile) -> int:
         raise not_in_space("PARTICIPANT", name, config, run.config)
     if not config.participants[name].has_program:
         raise ConfigError("PARTICIPANT", f"'{name}' has no program in {run.config}, so there is nothing to restart")
-    supervisor = supervisor_of(run)
-    if supervisor is None:
+    if supervisor_of(run) is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
     is_first = name not in run.pids.participants and name not in run.exits
     api, is_connected = _access(name, path, run, is_first=is_first)
@@ -73,7 +72,7 @@ def _restart_participant(name: str, path: Path, run: RunFile) -> int:
             terminal.warn(notice)
     request_restart(path, name)
     try:
-        fault = start_program(name, path, run, supervisor, api)
+        fault = start_program(name, path, run, api)
     except TimeoutError as error:
         fault = f"{error}; `mew logs {name}` may show why"
     text = fault or ("started" if is_first else "restarted")
@@ -102,7 +101,13 @@ def supervisor_of(run: RunFile) -> int | None:
     return pid if run.is_running(pid) else None
 
 
-def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: GatewayApi) -> str | None:
+def reload(run: RunFile) -> None:
+    """Make the process of `mew up` read space.yaml and its requests again, unless it has ended."""
+    if (supervisor := supervisor_of(run)) is not None:
+        os.kill(supervisor, RELOAD_SIGNAL)
+
+
+def start_program(name: str, path: Path, run: RunFile, api: GatewayApi) -> str | None:
     """Make `mew up` read space.yaml and its requests again, and wait until the participant's new program has joined.
 
     An agent has joined once it has sent a status, so that the board shows none of an earlier program. Returns None, or
@@ -110,7 +115,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
     """
     before = _entry(api, name)
     known = before.status_id if before.status is not None and before.status.context is not None else None
-    os.kill(supervisor, RELOAD_SIGNAL)
+    reload(run)
     until = time.monotonic() + JOIN_SECONDS
     entry: BoardEntry | None = None
     with terminal.ProgressLine() as progress:
