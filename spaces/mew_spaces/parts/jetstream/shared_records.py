@@ -168,7 +168,7 @@ class SharedRecords:
     async def load_snapshot(self, epoch: str, *, newest: bool = False) -> SpaceSnapshot:
         """Return the oldest snapshot that the kept batches continue, else the initial state of the space.
 
-        Raises `HistoryLost` without either, and `BackplaneUnavailable`.
+        Raises `HistoryLost` without a readable one, and `BackplaneUnavailable`.
         """
         first, _ = await self._backplane.bounds()
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
@@ -187,7 +187,10 @@ class SharedRecords:
         if first > 1:
             raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
         began = await self._backplane.load(_first_key(epoch))
-        return SpaceSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
+        try:
+            return SpaceSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
+        except (ValueError, zlib.error):
+            raise HistoryLost("the state with which this space began cannot be read") from None
 
     def note_applied(self, events: int, size: int) -> None:
         """Count applied events and their bytes, for the next snapshot."""

@@ -1,8 +1,10 @@
 """Several gateways hold one space: whatever happens on one happens on all, in one order."""
 
 import json
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.log.memory import NotStored
 from mew_spaces.log.sqlite import SqliteLog
 from mew_spaces.parts.jetstream import shared_records
-from mew_spaces.parts.jetstream.backplane import Backplane
+from mew_spaces.parts.jetstream.backplane import Backplane, HistoryLost
 from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
@@ -599,6 +601,29 @@ async def test_the_membership_stays_as_it_is_when_the_servers_lose_everything(tm
         assert as_before(again)
     async with serve_gateway(config, state=state) as alone_again:
         assert as_before(alone_again)
+
+
+@pytest.mark.parametrize("content", [b"x", zlib.compress(b"x")])
+async def test_a_damaged_first_state_is_named_and_ends_no_running_gateway(tmp_path: Path, content: bytes) -> None:
+    state, hub = tmp_path / ".mew", new_hub()
+    hasty = replace(PATIENT, start_seconds=0.0)
+    async with serve_gateway(parse_space(SPACE), state=state) as alone, participant(alone, "ada") as ada:
+        await ada.send("space/invite", {"participant_id": "eve"})
+    async with gateway(hub, state=state) as (first, _):
+        (key,) = [one for one in hub.values if one.startswith("first.")]
+        good = hub.values[key]
+        hub.values[key] = good._replace(value=content)
+        with pytest.raises(HistoryLost, match="the state with which this space began cannot be read"):
+            async with gateway(hub, options=hasty):
+                pass
+        async with participant(first, "ada") as ada:
+            hub.batches.clear()
+            hub.last_sequence = 0
+            hub.wake()
+            await until(lambda: not first.service.storage.is_storing)
+            hub.values[key] = good
+            await until(lambda: first.service.storage.is_storing)
+            await ada.chat("still here")
 
 
 async def test_rights_ended_in_a_shared_space_stay_ended_without_it(tmp_path: Path) -> None:
