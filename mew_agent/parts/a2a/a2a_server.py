@@ -101,8 +101,8 @@ class A2AServer:
     def participants(self) -> dict[str, A2ARole]:
         """Return the served participants, present or absent, and how each answers."""
         me, found = self.participant, dict(self.roles)
-        for name, peer in me.peers.items():
-            found.setdefault(name, "tool" if peer.tools else "person")
+        for name in me.peers.keys() - me.options.silent:
+            found.setdefault(name, "tool" if me.peers[name].tools else "person")
         found |= {one.name: "agent" for one in me.agents() if one.name not in self.roles}
         return {name: found[name] for name in sorted(found) if name in (self.only or found) and name != me.id}
 

@@ -18,7 +18,7 @@ from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server
+from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server, silent_in
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -55,14 +55,10 @@ def serve(
     enable_by_environment()
     who = find_identity(connection)
     config = configuration_at(who.run_path)
-    configured = agents_of(config, who)
+    configured, silent = agents_of(config, who), silent_in(config)
     named = {} if config is None else config.participants
-    # The kind of answer of each participant. Observers and meters do not answer.
-    roles = {
-        name: role
-        for name, one in named.items()
-        if (role := one.acts_as) != "observer" and (role != "agent" or one.answers_chats)
-    }
+    # The kind of answer of each participant.
+    roles = {name: role for name, one in named.items() if name not in silent and (role := one.acts_as) != "observer"}
     key = (api_key or "").strip()
     warn_if_reachable(host, REACHABLE)
 
@@ -70,7 +66,7 @@ def serve(
         from mew_agent.parts.a2a.a2a_server import A2AServer  # needs the extra `a2a`
 
         # A task has a separate place for notices.
-        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices=None)
+        options = ChatOptions(configured, silent, inactivity_seconds=timeout, notices=None)
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )

@@ -36,12 +36,14 @@ MAX_OPEN_REQUESTS: Final = 100
 class ChatOptions:
     """Options for answers.
 
-    `configured` are the agents named in the space's configuration, present or absent. `inactivity_seconds` is the
-    timeout for an inactive agent. `clients` is the number of API keys that share the open requests. `notices` as in
-    `TextAnswer`; None: clients show notices and tool calls elsewhere. For `hold_characters` see `AnswerBuilder`.
+    `configured` are the agents named in the space's configuration, present or absent, `silent` its participants that
+    answer nothing. `inactivity_seconds` is the timeout for an inactive agent. `clients` is the number of API keys that
+    share the open requests. `notices` as in `TextAnswer`; None: clients show notices and tool calls elsewhere. For
+    `hold_characters` see `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
     inactivity_seconds: float = INACTIVITY_SECONDS
     hold_characters: int = HOLD_CHARACTERS
     notices: NoticePlacement | None = "content"
@@ -98,7 +100,7 @@ class ChatParticipant(Participant):
         # Foreign agents send a window size without a report.
         contexts = {name: peer.context for name, peer in self.peers.items()}
         reporting = {name for name, one in contexts.items() if one.report is not None or one.max_tokens is not None}
-        names = reporting | (self.options.configured - {self.id})
+        names = (reporting | (self.options.configured - {self.id})) - self.options.silent
         now = int(time.time())
         return [
             OfferedAgent(name, self._since.setdefault(name, now), name in contexts, contexts.get(name, PeerContext()))

@@ -46,5 +46,11 @@ def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     if config is None:
         return frozenset()
     require_person(who, config)
-    agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.answers_chats)
-    return frozenset(agents)
+    return frozenset(name for name, one in config.participants.items() if one.acts_as == "agent") - silent_in(config)
+
+
+def silent_in(config: SpaceConfig | None) -> frozenset[str]:
+    """Return the participants of space.yaml that answer neither chats nor calls: observers, and agents at a meter."""
+    named = {} if config is None else config.participants
+    unasked = {name for name, one in named.items() if one.acts_as == "agent" and not one.answers_chats}
+    return frozenset(unasked | {name for name, one in named.items() if one.acts_as == "observer"})

@@ -254,6 +254,12 @@ async def test_participants_without_known_tools_delay_a_list_once(
     assert sorted(asked) == ["coder", "writer"]
 
 
+async def test_a_participant_that_answers_nothing_has_no_card(a2a: StartA2A) -> None:
+    async with a2a(options={"silent": frozenset({"ada", "coder"})}) as built:
+        cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
+    assert cards == []
+
+
 async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:
     async with a2a(only=("writer",), options={"configured": frozenset({"writer"})}, name="writer") as built:
         client = await built.client("writer")

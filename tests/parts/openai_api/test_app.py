@@ -50,6 +50,11 @@ async def test_each_agent_is_a_model_with_its_window(chat: StartChatApi) -> None
     assert one.model_dump() == models["coder"]
 
 
+async def test_a_participant_that_answers_nothing_is_not_a_model(chat: StartChatApi) -> None:
+    async with chat(options={"silent": frozenset({"coder"})}) as built:
+        assert [model.id for model in (await built.client.models.list()).data] == []
+
+
 async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: StartChatApi) -> None:
     async with chat(cached_tokens=8, reasoning_tokens=5) as built:
         answer = await built.ask(ASK)

@@ -14,7 +14,7 @@ from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
 from mew_agent.parts.openai_api.openai_app import create_app, serve_app
 from mew_agent.parts.openai_api.serve_openai import read_keys, serve_until_ended
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.serving import agents_of
+from mew_agent.parts.shared.serving import agents_of, silent_in
 from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support import command_space
 from tests.support.cli import mew
@@ -114,8 +114,10 @@ def test_agents_come_from_the_configuration() -> None:
   helper: {command: node, role: agent}
   metered: {meter: "http://127.0.0.1:7100/v1"}
 """
-    assert agents_of(parse_space(SPACE + foreign), asked_by("ada")) == frozenset({"coder", "codex", "helper"})
-    assert agents_of(None, asked_by("ada")) == frozenset()
+    config = parse_space(f"{SPACE}{foreign}  screen: {{role: observer}}\n")
+    assert agents_of(config, asked_by("ada")) == frozenset({"coder", "codex", "helper"})
+    assert silent_in(config) == frozenset({"metered", "screen"})
+    assert (agents_of(None, asked_by("ada")), silent_in(None)) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("program", ["coder", "files", "tool"])
