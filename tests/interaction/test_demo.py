@@ -64,6 +64,7 @@ async def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scra
 
 
 def test_without_a_terminal_it_prints_plain_lines_and_ends_clean(tmp_path: Path, scratch: Path) -> None:
+    (tmp_path / "mew_agent.py").write_text("raise SystemExit('a file of the user')")
     done = mew("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout

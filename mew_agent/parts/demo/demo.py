@@ -24,7 +24,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import dashboard_url
+from mew_agent.cli.app.locate import OWN_COMMAND, dashboard_url
 from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.errors import ConfigError
@@ -185,7 +185,7 @@ def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile,
 
 def run_mew(*arguments: str, check: bool = True) -> None:
     """Run one of our own commands as a user would. Raises `DemoFailed` with its output."""
-    command = [sys.executable, "-m", "mew_agent", *arguments]
+    command = [*OWN_COMMAND, *arguments]
     pipe = subprocess.PIPE
     # In its own session, it does not receive the terminal's Ctrl-C.
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as child:  # noqa: S603
