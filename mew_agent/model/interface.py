@@ -157,7 +157,7 @@ class Model(Protocol):
     """A language model. See the module for a minimal implementation.
 
     An agent runs one `stream` at a time in each of its conversations, and may call `discover_window` and `count_prompt`
-    meanwhile.
+    at the same time.
     """
 
     @property

@@ -43,7 +43,7 @@ MAX_PATTERN_BYTES: Final = 4_096
 """How many bytes one pattern may have as JSON."""
 
 OWN_CALLS_ONLY: Final[dict[str, bool]] = {"approve": False}
-"""What a pattern has that lets its holder make calls, and not approve the proposals of others."""
+"""The key of a pattern that permits calls of its holder, but no approvals of other proposals."""
 
 _MAX_REMEMBERED_KINDS = 1_024
 _MAX_REMEMBERED_KIND_LENGTH = 128

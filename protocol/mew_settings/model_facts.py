@@ -15,7 +15,7 @@ class ModelPrice(SparseSettings):
     output: Price
     """Price of a million output tokens."""
     currency: str = Field(min_length=1)
-    """Name of the currency, as it is shown."""
+    """Displayed name of the currency."""
 
 
 class ModelFacts(SparseSettings):
@@ -28,7 +28,7 @@ class ModelFacts(SparseSettings):
     optimal_max_tokens: Positive | None = None
     """Prompt size in tokens up to which policies with an optimal size report `healthy`."""
     critical_max_tokens: Positive | None = None
-    """Prompt size in tokens from which policies with a critical size report `critical`."""
+    """Prompt size in tokens above which policies with a critical size report `critical`."""
     caution_remediation_cadence_generations: Positive | None = None
     """Generations between two recovery prompts at `caution`."""
     caution_cadence_generations: Positive | None = None

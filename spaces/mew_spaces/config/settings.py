@@ -71,7 +71,7 @@ class Capability(SettingsModel):
     to: str | tuple[str, ...] | None = None
     payload: dict[str, Any] | None = None
     approve: bool = True
-    """`false`: the participant may make such calls itself, and not approve those that others propose."""
+    """`false`: the capability covers calls of the participant itself, and no approvals of proposals by others."""
 
     def pattern(self) -> dict[str, Any]:
         """Return the pattern in the form of welcome and presence."""
