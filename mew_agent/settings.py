@@ -31,7 +31,7 @@ def _checked_model_url(text: str) -> str:
 
 
 BetweenSteps = Literal["never", "asker", "urgent", "all"]
-"""Whose chats reach a turn that runs: none; those of its asker; also urgent ones; all."""
+"""The chats that reach a running turn: none; those of its asker; also urgent ones; all."""
 
 PartOfWindow = Annotated[
     str, matching(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", "must be a part of the window, such as 75% or 3/4")

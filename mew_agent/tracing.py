@@ -40,7 +40,7 @@ class Outcome:
 
     facts: dict[str, object] = field(default_factory=dict)
     reply: "ModelReply | None" = None
-    """The model's reply, whose model, finish reason and usage are recorded as its provider reported them."""
+    """The model's reply. Its model, finish reason and usage are recorded as its provider reported them."""
     failure: str | None = None
     """A short name of the error if the work failed."""
 

@@ -47,7 +47,7 @@ class HeadroomCheck:
     def __init__(self, me: Participant, engine: Engine, inbox: Inbox) -> None:
         self._me, self._engine, self._inbox = me, engine, inbox
         self.mode: WouldFit = "warn"
-        """What to do with a chat that does not fit: a setting of the space."""
+        """Action for a chat that does not fit: a setting of the space."""
         self.waits: tuple[Waiting, ...] = ()
         """The held chats as a report shows them."""
         self._sizes: dict[tuple[int, str], Size] = {}

@@ -44,7 +44,7 @@ AFTER_TURN: Final = "the agent reads no message during a turn"
 LEFT_DURING_TURN: Final = "it left the context during its turn, whose next call holds it again"
 
 Hold = Callable[[ReadRecord, MessageKey, str | None], Awaitable[Holding]]
-"""Returns what the context holds of a message, given its record, its key and its session; `Engine.holding`."""
+"""Returns the form of a message in the context, from its record, its key and its session; `Engine.holding`."""
 
 
 class AgentReceipts(ReceiptBook):
@@ -64,7 +64,7 @@ class AgentReceipts(ReceiptBook):
         self._inbox, self._store, self._hold, self._basis = inbox, store, hold, basis
         self._between_steps = between_steps
         self._prompts = 0
-        """The number of prompts of an engine whose history is kept elsewhere."""
+        """The number of prompts of an engine that keeps its history elsewhere."""
 
     async def load(self) -> None:
         """Load the followers of messages. Senders of unfinished chats may know less than the store."""

@@ -31,7 +31,8 @@ WINDOW_PART: Final = 4
 """The tools of all peers may take a quarter of the window."""
 
 FREE_PART: Final = 2
-"""New tools may take half of what is free before a compaction: the next question and its answer need room, too."""
+"""New tools may take half of the free tokens before a compaction, because the next question and its answer need room,
+too."""
 
 PROJECT: Final = Calibration().project
 """Weighs tools. It does not learn: which tools are offered must not change from call to call."""

@@ -222,7 +222,7 @@ _KINDS: Final[Sequence[tuple[FactKind, re.Pattern[str], Collection[str]]]] = (
     ("preference", language.PREFERENCE, _USER),
     ("open", language.OPEN, _SPEAKERS),
 )
-"""Each kind of fact with its words, and the roles in whose sentences they count; the first that applies."""
+"""Each kind of fact with its words, and the roles of its speakers; the first that applies."""
 
 
 def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:

@@ -84,7 +84,7 @@ NEGATION = _words(
     r"ない|ません|なし",
 )
 OWN_ACTIVITY = re.compile(r"(?:I|I['’](?:ve|ll|m)|Ich|Je|J['’]ai|He|Yo)\b|我(?!们)|私")
-"""How a speaker begins to tell what it did or sees: worth less later than a statement about the work."""
+"""Beginnings of reports about a speaker's own actions: worth less later than a statement about the work."""
 
 REQUEST = re.compile(
     r"(?:please|(?:can|could|would|will) you|bitte|kannst du|s['’]il|peux-tu|pouvez-vous|por favor|puedes)\b"

@@ -55,7 +55,8 @@ class _Stated:
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
         self._cited = frozenset(cited_ids)
         self._known: dict[str, bool] = {}
-        """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
+        """Results of earlier searches: otherwise a repeated short sentence would be compared at every place with its
+        beginning."""
 
     @cached_property
     def _words(self) -> list[frozenset[str]]:

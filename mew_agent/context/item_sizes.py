@@ -13,7 +13,7 @@ MOST_TOKENS_PER_UNIT = 1.6
 """The most that measured tokenizers take of a text for each unit of its features (Chinese, Llama 2)."""
 
 MOST_TEMPLATE_TOKENS = 16
-"""Upper bound of what a template adds to each message."""
+"""Upper bound of a template's tokens for each message."""
 
 IMAGE_TOKENS = 1_000
 """The projected size of an image, until the next report. Providers count from 85 to about 1,600."""

@@ -114,7 +114,8 @@ class ReceiptFollower(NamedTuple):
 
 
 Cause = Literal["read", "context", "join"] | MessageKey
-"""What changed: a model read a prompt, the context was cut or restored, one message, or the agent has joined again."""
+"""The kind of change: a model read a prompt, the context was cut or restored, one message, or the agent has joined
+again."""
 
 FINAL_STATES: Final = ("refused",)
 """The states of a message that no prompt will hold. One that was cancelled may be in the history, and is read later."""

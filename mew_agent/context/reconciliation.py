@@ -24,7 +24,7 @@ TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the one before, with nothing removed by us, was truncated by the server."""
 
 STILL_CALLS, STILL_FACTOR = 5, 4
-"""A prompt stalls if it grew by less than a quarter of what was sent, in five calls in a row."""
+"""A prompt stalls if it grew by less than a quarter of the sent tokens, in five calls in a row."""
 
 PROVEN_CALLS = 3  # predictions from counts alone without drift, after which a tokenizer's counts replace reports
 

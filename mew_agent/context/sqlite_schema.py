@@ -17,7 +17,7 @@ from mew_agent.context.sqlite_receipts import RECEIPT_TABLES, prune_receipts
 from mew_agent.context.store import StoreDamaged, StoreLimits, StoreUnusable
 
 SCHEMA_VERSION: Final = 1
-"""Changes with the tables, and with what their rows contain."""
+"""Changes with the tables, and with the contents of their rows."""
 
 _TABLES: Final = f"""{ARCHIVE_TABLES}
 CREATE TABLE IF NOT EXISTS items (

@@ -84,14 +84,14 @@ class Tracker:
     suggestions: tuple[policies.Suggestion, ...] = ()
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
-    """What the agent waits for: part of every report, but not of the accounts."""
+    """The agent's waits: part of every report, but not of the accounts."""
     model_wait: Waiting | None = None
     """How the newest main call failed and since when; None if it did not."""
     progress: Progress | None = None
     queued: QueuedMessages | None = None
     """The chats that arrived and are not in the context; None if they are not counted."""
     spent_for: tuple[SenderSpending, ...] = ()
-    """What the agent spent for each sender, for every report too."""
+    """The agent's spending for each sender, also part of every report."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
     spending: Spending | None = None

@@ -292,7 +292,7 @@ class Conversation:
         self.tracker, self.history = tracker, tracker.history  # to read
         self.calls = ModelCalls(model, self.state, options)
         self.archive = ContextArchive(self.state, lambda: self.calls.between_calls(stops_summary=True))
-        """What left the context, to read and search; `undo` brings it back."""
+        """The removed messages, to read and search; `undo` restores them."""
         self.receipts = ContextReceipts(self.state, self.calls)
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None

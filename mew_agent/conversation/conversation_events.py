@@ -92,7 +92,7 @@ class PromptRead:
     """The model began to answer a main call, so it has read the prompt."""
 
     cause: ClassVar[Cause] = "read"
-    """What changed for the followers of receipts."""
+    """The change for followers of receipts."""
 
     number: int
 
@@ -102,7 +102,7 @@ class HistoryChanged:
     """Items left the history or returned to it. `revision` is the new one."""
 
     cause: ClassVar[Cause] = "context"
-    """What changed for the followers of receipts."""
+    """The change for followers of receipts."""
 
     revision: int
 
@@ -134,7 +134,7 @@ class ReplyNotice:
 
 
 ContextEvent = LevelChanged | RedlineApproached | RedlineCrossed | SavingSuggested | ContextCleared | ContextCompacted
-"""What programs may subscribe to; see `Agent.on_context_event`."""
+"""The events that programs may subscribe to; see `Agent.on_context_event`."""
 
 ConversationEvent = ContextEvent | StatusChanged | ItemAdded | PromptRead | HistoryChanged | ResultCut | ReplyNotice
 

@@ -38,7 +38,7 @@ NOT_HELD: Final = Holding()
 
 
 ReadRecord = Callable[[], Awaitable[MessageRecord]]
-"""Reads what the store keeps of one message now."""
+"""Reads the stored forms of one message."""
 
 
 class ContextReceipts:
@@ -47,7 +47,7 @@ class ContextReceipts:
     def __init__(self, state: ContextState, calls: ModelCalls) -> None:
         self._state, self._calls = state, calls
         self._kept_call: str | None = None
-        """The running call whose reading is stored."""
+        """The running call with a stored reading."""
 
     async def of(self, read: ReadRecord) -> Holding:
         """Return the form of a message in the next prompt, and the first call that read it."""

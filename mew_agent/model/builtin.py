@@ -55,7 +55,7 @@ class BuiltinModel(ABC):
     extra: ClassVar[str | None] = None
     """The extra of mew-agent that it needs."""
     notice: ClassVar[str | None] = None
-    """What people are told when a space with it starts."""
+    """The text for users at the start of a space with it."""
     loads_slowly: ClassVar[bool] = False
     model_suffix: ClassVar[str | None] = None
     """The suffix of the file that `model` names; None if it names none."""

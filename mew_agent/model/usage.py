@@ -21,7 +21,7 @@ _SERVER_TOOLS = ("server_tool_use", "server_tool_use_details", "server_side_tool
 _FILLING: Final = ("message", "fallback_message")
 """Types of inner calls with a reply to the conversation; Anthropic. The second is by another model, after a refusal."""
 _LAST_CALL: Final = "context_details"
-"""The last of the calls that a sum adds up: what fills the context; xAI."""
+"""The last of the calls in a sum, which gives the context's size; xAI."""
 
 # Keys of the figures: OpenAI's two APIs and Anthropic, then Google, Ollama, LangChain, pydantic-ai and CrewAI.
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")

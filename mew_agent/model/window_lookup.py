@@ -68,7 +68,7 @@ def _is_loaded(window: Window | None) -> bool:
 
 
 Question = tuple[str, Callable[[object, str], Window | None]]
-"""A path of one kind of server, and what reads the window of a model from the answer."""
+"""A path of one kind of server, and the function that reads the window of a model from the answer."""
 
 
 def _questions(owners: Collection[object], port: int | None) -> Sequence[Question]:

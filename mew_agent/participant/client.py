@@ -159,9 +159,9 @@ class Client:
         if credentials is not None:
             self.use(credentials)
         self.first_delivery = DeliveryRequest(batches_presence=True)
-        """Which past envelopes the first connection brings; set it before `run`. Later ones bring what was missed."""
+        """The past envelopes for the first connection; set it before `run`. Later connections bring the missed ones."""
         self.arrived = Arrived()
-        """What is being passed on now, or was passed on last."""
+        """The current or last event that is passed on."""
         self.caught_up = anyio.Event()
         """Set when everything that was missed before the first connection has been passed on."""
         self._first_connect_seconds = first_connect_seconds

@@ -78,7 +78,7 @@ class CompactionDriver:
         """Whether a compaction that can wait may begin now; asked between two tasks."""
         self._is_stalled, self._ended = is_stalled, ended
         self.trigger: str | None = None
-        """What began the compaction that runs; None if none runs."""
+        """The trigger of the running compaction; None if none runs."""
         self._reason: str | None = None
         self._is_announced = False
         """Whether it is known that the compaction that runs has work to do."""

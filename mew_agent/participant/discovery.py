@@ -83,7 +83,7 @@ class _Inquiry:
     """The other lists that the peer has: `resources`, `prompts`."""
 
     tried: anyio.Event = field(default_factory=anyio.Event)
-    """Set after the first attempt, whatever its result."""
+    """Set after the first attempt, with any result."""
 
 
 class Discovery:
@@ -333,7 +333,7 @@ class ObservedListings:
 
     def __init__(self) -> None:
         self._asked: FairDict[str, tuple[str, str | None]] = FairDict(MAX_OBSERVED_REQUESTS, lambda _, one: one[0])
-        """Who asked whom, by the id of the request."""
+        """Sender and recipient of each request, by its id."""
 
     def add_request(self, request: Envelope) -> None:
         """Remember a request of another participant if it asks one peer for its tools."""

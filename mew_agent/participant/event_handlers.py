@@ -296,7 +296,7 @@ Beyond that, the newest are dropped and a `HistoryGap` is emitted.
 """
 
 Handler = Callable[..., object]
-"""An `async def` or `def` function; what it returns is discarded."""
+"""An `async def` or `def` function; its result is ignored."""
 
 H = TypeVar("H", bound=Handler)
 
@@ -307,7 +307,7 @@ LogFailure = Callable[[Exception], None]
 """Logs an error that a handler raised."""
 
 Handled = Callable[[Envelope | None, Sequence[tuple[Handler, Exception | None]]], None]
-"""Notes what the handlers that one arrival called have raised, if anything."""
+"""Notes the errors of all handlers called for one arrival."""
 
 Emitted = tuple[Envelope | None, tuple[object, ...]]
 """The envelope that caused the events, if there is one, and the events."""

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
-"""How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
-not belong to the agent's main conversation."""
+"""The source of a program's figure: the provider's usage, the agent's own report, or a call that may not belong to the
+agent's main conversation."""
 
 MAX_SHOWN_CHARS: Final = 300
 """How much of a usage object that cannot be read an error shows."""
@@ -141,9 +141,9 @@ class ExternalContext(Controllable):
         """The part of the window at which we ask for a compaction ourselves."""
         self.waiting: tuple[Waiting, ...] = ()
         self.spending: Spending | None = None
-        """What the model calls cost so far, as far as our program knows."""
+        """The cost of the model calls so far, as far as our program knows."""
         self.spent_for: tuple[SenderSpending, ...] = ()
-        """What our program spent for each sender."""
+        """Our program's spending for each sender."""
         self.failing: StatusWord | None = None
         """The status of an event handler that failed last; None if all work."""
         self.figures: Figures | None = None
@@ -153,7 +153,7 @@ class ExternalContext(Controllable):
         self._last_reported: LastReported | None = None
         """The figure of an earlier process."""
         self._unknown: UnknownReason | None = None
-        """Why the size is not known now, whatever was reported before."""
+        """Why the size is now unknown, independent of earlier reports."""
         self._revision = 0
         self.compacting = CompactionDriver(
             is_stalled=lambda: self.is_stalled,
@@ -167,15 +167,15 @@ class ExternalContext(Controllable):
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
         self.measure: Measure | None = "total"
-        """What the figures count; None if it is not known."""
+        """The kind of the figures; None if unknown."""
         self.queued: QueuedMessages | None = None
         """The chats that are not in the context yet; None if they are not counted."""
         self.reply_tokens: int | None = None
-        """What a reply that the figures do not count adds to the next request, by its text alone."""
+        """Tokens that an uncounted reply adds to the next request, by its text alone."""
         self.mode: AgentMode | None = None
         """The mode in which our program works, if it has modes."""
         self._is_unjudged = False
-        """Whether it is open what the last compaction freed."""
+        """Whether the result of the last compaction is still unknown."""
         self._smallest: int | None = None
         self._largest: int | None = None
         """The sizes since the last compaction, figures in the middle of a turn included."""

@@ -252,7 +252,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     """
 
     handlers_answer_chats: ClassVar[bool] = True
-    """Whether a chat to us whose event handler failed is refused, because nothing else answers it."""
+    """Whether a chat to us is refused if its event handler fails, because nothing else answers it."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
         self.tool_waits: tuple[Waiting, ...] = ()
-        """The peers whose tools a model of ours does not get, as reports show them."""
+        """The peers with tools that our model does not get, in the form of reports."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
         router = self.answers.router

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mew_protocol.payloads.space import InviteAck
 
 ARCHIVE_SECONDS = 60.0
-"""How long a peer may take to list or search what left its context."""
+"""Timeout for a peer to list or search removed messages."""
 
 FIT_SECONDS: Final = 5.0
 """How long an agent has to say whether a text fits."""
@@ -68,7 +68,7 @@ class PeerControls:
     def __init__(self, messenger: Messenger) -> None:
         self.messenger = messenger
         self.unfinished = Unfinished(messenger.id)
-        """What peers work on."""
+        """The requests that peers work on."""
 
     async def compact(
         self,

@@ -161,11 +161,11 @@ class PeerChanges(NamedTuple):
     left: tuple[Peer, ...] = ()
     """Peers that left, as they were known."""
     reported: Peer | None = None
-    """The peer whose context report this is."""
+    """The peer of this context report."""
     context_before: PeerContext = PeerContext()
     """That peer's context before the report."""
     gap: HistoryGap | None = None
-    """The envelopes that were missed before this one; what they changed is unknown."""
+    """The envelopes missed before this one; their effects are unknown."""
 
 
 NO_CHANGES = PeerChanges()
@@ -185,12 +185,12 @@ class Peers(dict[str, Peer]):
         super().__init__()
         self.me = me
         self.version = 0
-        """Counts the changes of who is here and what they offer."""
+        """Counts the changes of the present peers and their offers."""
         self._contexts: BoundedDict[str, PeerContext] = BoundedDict(REMEMBERED_CONTEXTS)
         self._early: set[str] = set()
-        """The peers whose status came before their presence, which a gateway may batch."""
+        """The peers with a status before their presence, which a gateway may batch."""
         self._asked_only: set[str] = set()
-        """The peers whose newest figure is from a participant that reports only when it is asked."""
+        """The peers that sent their newest figure only on request."""
 
     def last_context(self, participant: str) -> PeerContext | None:
         """Return the last context of a participant (our own as on the gateway's board); None without one."""

@@ -56,7 +56,7 @@ class Tokenizer:
     extra: str  # extra of mew-agent that installs the library
     reads: str  # the vocabulary file, in words
     load: Callable[[Path | None, str], TextCounter]
-    """Returns the counter for a vocabulary file and a model name. Raises what the library raises."""
+    """Returns the counter for a vocabulary file and a model name. Raises the library's errors."""
     marks: tuple[str, ...] = ()  # parts of the names of its models
     has_vocabulary: bool = False  # whether the library includes one, so that no file is needed
     precedence: int = 0  # the family with the highest one counts if a name has marks of several

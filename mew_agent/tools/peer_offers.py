@@ -13,7 +13,7 @@ MAX_LISTED: Final = 500
 
 MAX_ENTRY_BYTES: Final = 64 * 1024
 MAX_LIST_BYTES: Final = 512 * 1024
-"""How large an entry and all entries of a list may be, as JSON. What does not fit is left out, in the peer's order."""
+"""Maximum size of an entry and of all entries of a list, as JSON. Further entries are omitted, in the peer's order."""
 
 MAX_NAME_CHARS: Final = 256
 
@@ -157,4 +157,4 @@ _READERS: Final[Mapping[str, tuple[Callable[[str, Mapping[str, Any]], Any], str]
     "resourceTemplates": (_resource, "uri"),
     "prompts": (_prompt, "name"),
 }
-"""What reads an entry of a list, and the key of what it returns."""
+"""The reader of an entry of a list, and the key of its result."""

@@ -39,7 +39,7 @@ _ABOUT_PEERS: Final[Mapping[str, tuple[AttentionKind, str]]] = {
     "tools": ("tools_left_out", "leaves out tools of"),
     "budget": ("budget_spent", "has spent its tokens for"),
 }
-"""What an agent stops or limits for another participant, by the kind of its wait."""
+"""The action that an agent stops or limits for another participant, by the kind of its wait."""
 
 _ARGUMENT_CHARS: Final = 160
 _DETAIL_CHARS: Final = 300

@@ -82,7 +82,7 @@ _CHANGES: Final = {
     kinds.CAPABILITY_REVOKE: ("revoked capabilities of", "recipient"),
     kinds.SPACE_KICK: ("removed", "participant_id"),
 }
-"""What the gateway carries out: a verb, and the key of the payload with the participant."""
+"""The gateway's actions: a verb, and the key of the payload with the participant."""
 
 CHANGE_KINDS: Final = frozenset(_CHANGES)
 """The kinds that change rights or the membership."""

@@ -21,7 +21,7 @@ SEVERAL: Final = 5
 """From this number of agents on, totals are shown."""
 
 Sums = Counter[str]
-"""What participants add up to: those of `sums_of`, added and subtracted."""
+"""The totals of participants: those of `sums_of`, added and subtracted."""
 
 
 def sums_of(view: ParticipantView) -> Sums:

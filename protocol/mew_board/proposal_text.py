@@ -22,7 +22,7 @@ from mew_board.text_changes import changes_in
 from mew_board.visible import shortened, visible
 
 ALL_SHOWN: Final = "`mew proposals` shows all"
-"""Where a person sees what a short text leaves out."""
+"""Where a person can read the omitted parts of a short text."""
 
 _SUBJECT_CHARS: Final = 100
 

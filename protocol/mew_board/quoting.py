@@ -14,9 +14,9 @@ from mew_board.visible import visible
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>~|&#$]|_(?![^\W_])|(?<![^\W_])_|:(?=//)")
-"""What has a meaning inside a line of Markdown, or of one of its dialects. `_` has none within a word."""
+"""Characters with a meaning inside a line of Markdown, or of one of its dialects. `_` has none within a word."""
 _MARKDOWN_START: Final = re.compile(r"\A(\d+(?=[.)])|(?=[-+=]))")
-"""What begins a list, a rule or a heading."""
+"""The beginnings of a list, a rule or a heading."""
 
 
 def clean(text: str) -> str:

@@ -25,19 +25,19 @@ PART_NAMES: Final[Mapping[str, str]] = _WORDS["parts"]
 """How parts of a window are called where their own name does not say it."""
 
 ATTENTION_WORDS: Final[Mapping[str, str]] = _WORDS["attention"]
-"""What needs a person in two or three words, by the kind of the item."""
+"""The title of an attention item in two or three words, by its kind."""
 
 SEVERAL_WORDS: Final[Mapping[str, str]] = _WORDS["several"]
-"""What several items of a kind say, after their number."""
+"""The words for several items of a kind, after their number."""
 
 STATE_WORDS: Final[Mapping[str, str]] = _WORDS["states"]
 """The state of participants in groups, by how urgent they are."""
 
 RECEIPT_FORMS: Final[Mapping[str, str]] = _WORDS["receipt_forms"]
-"""What the context of `{participant}` still holds of a message, by the form in a receipt."""
+"""The form of a message in the context of `{participant}`, by the form in a receipt."""
 
 RECEIPT_CHANGES: Final[Mapping[str, str]] = _WORDS["receipt_changes"]
-"""What a mark adds if the context no longer holds the whole message."""
+"""The addition of a mark if the context no longer has the whole message."""
 
 WINDOW_SOURCES: Final[Mapping[str, str]] = _WORDS["window_sources"]
 """How the size of a window is known, by the basis of the limit."""
@@ -52,4 +52,4 @@ PROPOSAL_WORDS: Final[Mapping[str, str]] = _WORDS["proposals"]
 """The state of a proposal; `{participant}` decided."""
 
 PRESENCE_WORDS: Final[Mapping[str, str]] = _WORDS["presence"]
-"""What a participant did, by the event of a presence."""
+"""The action of a participant, by the event of a presence."""

@@ -59,8 +59,8 @@ NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
 
 Pattern = Literal["solid", "hatched", "past", "dotted"]
-"""`solid`: reported or counted; `hatched`: an estimate, which `~` marks in figures; `past`: unknown, the gauge shows
-what was reported last; `dotted`: unknown."""
+"""`solid`: reported or counted; `hatched`: an estimate, marked with `~` in figures; `past`: unknown, the gauge shows
+the last report; `dotted`: unknown."""
 
 _ARGUMENT_CHARS: Final = 60
 _MOST_CHARS_OF_A_CELL: Final = 8

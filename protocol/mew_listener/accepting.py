@@ -17,7 +17,7 @@ from mew_listener.descriptors import EXHAUSTED, DescriptorBudget
 log = logging.getLogger("mew_listener")
 
 EXHAUSTED_PAUSE_SECONDS = 0.1
-"""How long nothing is accepted after the system refused a descriptor. Clients wait in the backlog meanwhile."""
+"""Pause of accepting after the system refused a descriptor. Clients wait in the backlog."""
 
 ACCEPTED_AT_ONCE = 64
 """How many connections are accepted before other tasks get a turn."""

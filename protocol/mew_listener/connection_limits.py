@@ -13,10 +13,10 @@ from typing import Protocol
 from mew_listener.bounded_dict import Shares
 
 CONNECTION_BYTES = 24 * 1024
-"""What a connection costs before it has sent anything; measured with `python -m benchmarks.idle`."""
+"""The memory of a connection before it has sent anything; measured with `python -m benchmarks.idle`."""
 
 TLS_BYTES = 40 * 1024
-"""What TLS adds to that, from the start of the handshake on."""
+"""The additional memory of TLS, from the start of the handshake on."""
 
 log = logging.getLogger("mew_listener")
 

@@ -44,7 +44,7 @@ KEEP_ALIVE_SECONDS = 5.0
 """How long a connection stays open without a further request."""
 
 LAST_READ_SECONDS = 0.1
-"""How long an idle connection stays open after that: when a process was held up, timers run before what has arrived."""
+"""How long an idle connection stays open afterwards: when a process was delayed, timers run before arrived data."""
 
 CLOSE_SECONDS = 5.0
 """How long a client may take to read the end of the last response."""

@@ -22,12 +22,12 @@ ALL_LINES_PER_WINDOW = 100
 """How many lines of all kinds are logged: a library may write each line without a template."""
 
 MAX_KINDS = 1_000
-"""How many kinds are remembered for the count of what was left out."""
+"""Maximum number of kinds in the count of omitted lines."""
 
 WINDOW_SECONDS = 60.0
 
 MAX_LINE_CHARS = 500
-"""What is logged of one line: clients send lines of any length."""
+"""Maximum logged length of a line, because clients send lines of any length."""
 
 SERVER_LOGGERS = ("mew_listener", "asyncio")
 """The loggers that write about any server's connections."""

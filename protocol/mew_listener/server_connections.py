@@ -21,7 +21,7 @@ class ServerConnections:
         self.allowances = allowances
         self.unjoined = CountedPeers(limits)
         self.unfinished = CountedPeers(limits, excess="too many requests are unfinished")
-        """Requests of authenticated clients whose bodies are still arriving, by client."""
+        """Requests of authenticated clients with incomplete bodies, by client."""
         self._proxies = proxies
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ SHARE: Final = 0.8
 """The part of the time that all who spend more than their part get together; the rest is for others."""
 
 BURST_SECONDS: Final = 0.5
-"""What a client may spend at once."""
+"""The time that a client may spend at once."""
 
 BYTES_A_SECOND: Final = 10 * 1024 * 1024
 """Data of this size counts as one second, because all members have to read it: 8 MiB a second for all who spend most.

@@ -37,7 +37,7 @@ class TlsHandshake(asyncio.Protocol):
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
-        """Bytes that are not for this object: the start of the handshake, later what came with its end."""
+        """Bytes for the TLS layer: the start of the handshake, later the data that came with its end."""
         self._address = ""
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._deadline: asyncio.TimerHandle | None = None

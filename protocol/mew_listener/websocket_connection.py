@@ -32,12 +32,12 @@ except ImportError:  # websockets was built without its C extension
 log = logging.getLogger("mew_listener")
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long a peer may take to answer a close frame, or to read what was sent before it."""
+"""Timeout for a peer to answer a close frame, or to read the data sent before it."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 1.0
 
 DEAD_LINK_SECONDS = 0.5
-"""How long a peer that answers no pings may take to read what is waiting for it."""
+"""Timeout for a peer that answers no pings to read the waiting data."""
 
 MAX_SMALL_FRAMES = 5_000
 """Control frames and small fragments that a peer may send in a second: each costs as much as a message."""
@@ -135,13 +135,13 @@ class WebSocketConnection(asyncio.Protocol):
         self._fragments: list[bytes] = []
         self._is_text = False
         self._partial_header = b""
-        """The start of a frame header whose remaining bytes have not arrived."""
+        """The start of an incomplete frame header."""
         self._parser_bytes = 0
         """How many bytes are still to come of a frame that was handed to the parser."""
         self._is_fragmented = False
         """Whether the parser waits for the next fragment of a message."""
         self._later = b""
-        """Data that waits for the next turn of the event loop. Reading is paused meanwhile."""
+        """Data for the next turn of the event loop. Reading is paused until then."""
         self._small_frames = 0
         self._small_frames_since = 0.0
         self._abortion: asyncio.TimerHandle | None = None

@@ -33,7 +33,7 @@ _VALID: Final[Mapping[str, str]] = MappingProxyType(
         "union_tag_not_found": "needs the key `{discriminator}`",
     }
 )
-"""What is valid in place of another value, by pydantic's type of error."""
+"""The valid values in place of a wrong one, by pydantic's type of error."""
 
 
 def most_similar(name: str, known: Collection[str], *, similarity: float = 0.6) -> str | None:

@@ -22,7 +22,7 @@ MAX_ID_BYTES = 200
 _NEW_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
 _BETWEEN_MESSAGES = re.compile(r"[,:;>] | to ")
-"""What displays write between sender, addressees and text: `ada to bob: hello`."""
+"""The separators of displays between sender, addressees and text: `ada to bob: hello`."""
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of invisible characters: with a zero-width space, a guest could look like another participant."""
 

@@ -97,5 +97,5 @@ ALLOWED_WHILE_PAUSED: Final = frozenset(
         SYSTEM_HEARTBEAT,
     }
 )
-"""What a paused participant may still send: acknowledgements, cancellations, endings and heartbeats, and responses, so
-that no caller waits until its timeout."""
+"""The kinds that a paused participant may still send: acknowledgements, cancellations, endings and heartbeats, and
+responses, so that no caller waits until its timeout."""

@@ -16,10 +16,10 @@ DECISION_STEPS = 40_000
 """Budget of one decision. A step takes about 50 nanoseconds, so a decision takes at most some 2 milliseconds."""
 
 STEPS_PER_CHARACTER = 12
-"""What one character costs a test that runs in Python."""
+"""The cost of one character in a test that runs in Python."""
 
 STEPS_PER_VALUE = 8
-"""What looking at one value of a payload costs."""
+"""The cost of reading one value of a payload."""
 
 MAX_PATTERN_LENGTH = 1_000
 """How many characters one text of a pattern may have."""
@@ -104,7 +104,7 @@ class _Wild(Enum):
     ANY = auto()
     """Any characters."""
     FOLDERS = auto()
-    """Nothing, or what `INSIDE` matches."""
+    """Nothing, or a match of `INSIDE`."""
     INSIDE = auto()
     """Any characters up to a slash, and that slash."""
 

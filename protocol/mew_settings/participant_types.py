@@ -112,7 +112,7 @@ class ParticipantType(ABC):
     """The role of its participants, unless space.yaml gives one."""
     answers_chats: ClassVar[bool] = True
     extra: ClassVar[tuple[str, str] | tuple[str, str, str] | None] = None
-    """The extra of mew-agent that it needs, what it is in an error, and the package if it has another name."""
+    """The extra of mew-agent that it needs, its name in errors, and the package if it has another name."""
     variable: ClassVar[str | None] = None
     """The environment variable with the settings of its program as JSON. `ps` shows arguments, and not these."""
     with_variables: ClassVar[tuple[str, ...]] = ()

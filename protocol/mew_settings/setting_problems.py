@@ -21,7 +21,7 @@ _OTHER_NAMES: Final = dict.fromkeys(
     ),
     "context_token_limit",
 )
-"""What other programs call a key."""
+"""Names of a key in other programs."""
 
 
 def matching(pattern: str, problem: str) -> AfterValidator:

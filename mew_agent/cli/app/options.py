@@ -44,7 +44,7 @@ SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-t": "--token",
     "-w": "--watch",
 }
-"""What each short option means, in every command. Help shows no other; a test checks that options agree with it."""
+"""The meaning of each short option, in every command. Help shows no other; a test checks that options agree with it."""
 
 
 COMMON_OPTIONS: Final[Mapping[str, str]] = {

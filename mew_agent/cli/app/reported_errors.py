@@ -33,7 +33,7 @@ _USAGE_WORDS: Final = (
     (r": (\S+) is not in the range x>=(\S+)$", r": must be at least \2, not '\1'"),
     (r": ('.*') is not a valid integer(?: range)?$", r": must be a whole number, not \1"),
 )
-"""How typer says what is wrong with an option, and how we do; the last two are of versions without pydantic."""
+"""Typer's words for a wrong option, and ours; the last two are of versions without pydantic."""
 
 _NAMING_OPTIONS: Final = ("--participant", "--observer")
 """Options for a name that is often typed without one."""

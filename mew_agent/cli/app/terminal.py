@@ -37,7 +37,7 @@ _CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai"
 
 
 LOG_FORMAT_VARIABLE: Final = "MEW_LOG_FORMAT"
-"""Whose value `json` turns log lines into JSON, in every program of a space."""
+"""Variable with the value `json` for log lines in JSON, in every program of a space."""
 
 
 class TextLines(logging.Formatter):

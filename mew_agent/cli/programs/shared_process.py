@@ -37,7 +37,7 @@ _READ_BYTES: Final = 64 * 1024
 _LINE_BYTES: Final = 64 * 1024
 
 _output: ContextVar["AgentOutput | None"] = ContextVar("output", default=None)
-"""The output of the agent whose task or thread runs."""
+"""The output of the agent of the running task or thread."""
 
 
 def serve_agents() -> None:

@@ -31,7 +31,7 @@ from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.errors import BadAnswer, ChatRefused, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
-"""How long to wait for what a participant answers at once."""
+"""Timeout for answers that a participant gives at once."""
 
 ANSWER_SECONDS: Final = 120.0
 """How long to wait for an answer that takes a model call."""

@@ -32,7 +32,7 @@ _PLAIN_ID: Final = re.compile(r"[\w.-]+")
 
 _PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
 _NAME_KEYS: Final = frozenset({"method", "name"})
-"""Keys whose values have slashes and name no file: `tools/*`, `resources/*`."""
+"""Keys with values that contain slashes and name no file: `tools/*`, `resources/*`."""
 
 _NEEDED_BY_AGENTS: Final = {
     kinds.CHAT: "answer",

@@ -61,7 +61,7 @@ class Exchange:
     second_sending: anyio.CancelScope | None = None
     """Ends the sending of the question without a session, once one was refused."""
     turn: TurnReport | None = None
-    """What the agent says of its answer; None from an agent without sessions."""
+    """The agent's report of its turn; None from an agent without sessions."""
     reasoning_id: str | None = None
     answer_ids: list[str] = field(default_factory=list)
     """The ids of the chats that answered, or refused to."""

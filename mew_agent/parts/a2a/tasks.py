@@ -29,7 +29,8 @@ from mew_agent.parts.shared.chat_participant import AgentQuestion, ChatParticipa
 from mew_agent.tools.peer_offers import PeerTool
 
 CONTEXT_EXTENSION: Final = "urn:mew:context:v1"
-"""URI of the extension whose metadata is the context report. The version rises when a reader of v1 would misread it."""
+"""URI of the extension with the context report as its metadata. The version rises when a reader of v1 would misread
+it."""
 
 ANSWER: Final = "answer"
 """Id and name of the artifact with the answer."""

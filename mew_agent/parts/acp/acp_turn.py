@@ -47,7 +47,7 @@ class AcpAnswer(Answering):
         """`after_answer` is called when the answer is confirmed."""
         self.chat, self.max_seconds = question.envelope, max_seconds
         self.texts: list[str] = []
-        """What the agent has written so far."""
+        """The agent's text so far."""
         self._reasoning, self._prompt, self._agent, self._after_answer = reasoning, prompt, agent, after_answer
         self._remarks: list[Envelope] = []
         self._gone = anyio.CancelScope()

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from mew_settings.plugins import load_table
 
 Used = Literal["total", "prompt"]
-"""What `used` counts: prompt and reply of the last main call, or its prompt."""
+"""The contents of `used`: prompt and reply of the last main call, or its prompt."""
 
 CompactionStep = Literal["started", "completed", "failed"]
 
@@ -42,7 +42,7 @@ class AcpProfile:
     asking_modes: tuple[str, ...] = ()
     """The modes in which it asks before it writes files or runs commands; the first is the default."""
     asking_environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """The variables that make it ask, for an agent whose modes do not decide about that."""
+    """The variables that make it ask, for an agent without asking modes."""
     other_commands: tuple[str, ...] = ()
     """Further names under which its program is installed."""
     sign_in: str = ""

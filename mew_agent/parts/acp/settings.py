@@ -29,7 +29,7 @@ _NOT_POSSIBLE: Final = {
 """The keys of `agent:` that an agent over ACP cannot have, with the reasons."""
 
 FileAccess = Literal["none", "read", "write"]
-"""What an agent may do with files through `mew`; `write` includes `read`."""
+"""An agent's access to files through `mew`; `write` includes `read`."""
 
 
 class AcpSettings(SettingsModel):
@@ -42,12 +42,12 @@ class AcpSettings(SettingsModel):
     mode: str | None = Field(default=None, min_length=1)
     """The mode in which its sessions work (default: one in which it asks before it acts, if it has one)."""
     files: FileAccess = "none"
-    """What the agent may do with files through `mew`, only below its working folder; its own tools are not limited."""
+    """The agent's access to files through `mew`, only below its working folder; its own tools are not limited."""
     terminal: bool = False
     """Whether the agent may run commands through `mew`, which start below its working folder."""
     answer_broadcasts: bool = False
     loop_limits: LoopLimits = Field(default_factory=LoopLimits)
-    """When the agent stops answering other agents, and what it spends for one sender; see an agent's `loop_limits`."""
+    """Limits of answers to other agents, and of the tokens for one sender; see an agent's `loop_limits`."""
     permission_seconds: Seconds = 600.0
     """How long a request for permission waits for a decision; then it is rejected."""
     turn_seconds: Seconds = 3600.0

@@ -45,7 +45,7 @@ class RelayedReceipts(ReceiptBook):
         self._participant = participant
         self.texts = RelayedTexts()
         self._held: BoundedDict[int, frozenset[int]] = BoundedDict(MAX_CALLS)
-        """What the prompt of each of the newest calls held."""
+        """The contents of the prompts of the newest calls."""
         self._read_in: BoundedDict[MessageKey, PromptCall] = BoundedDict(MAX_CALLS * 64)
         self._newest: _Newest | None = None
 

@@ -27,7 +27,7 @@ class Questions:
 
     participant: ChatParticipant
     _without_sessions: dict[str, Literal["refuses", "ignores"]] = field(default_factory=dict)
-    """What agents did with the newest session or format that they were asked for, if they keep no sessions."""
+    """For each agent without sessions, its reaction to the last requested session or format."""
 
     def agent(self, name: str) -> OfferedAgent:
         """Return one agent by name. Raises `AnswerFailed` (404)."""

@@ -26,7 +26,7 @@ StepKind = Literal[
     "set_limit",
     "usual_task_tokens",
 ]
-"""The key of a line that says what happened."""
+"""The key of a line for its event."""
 
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 _OWNER: Final = {"current_tokens": "tool_result_tokens", "role": "message_tokens"}

@@ -75,8 +75,8 @@ class RehearsalOptions(_Options):
     reasoning_reported: bool = True
     cached_tokens: NonNegativeInt | None = None  # cached prompt tokens to report (default: not reported)
     prefix_cache: bool = False
-    """Report as cached what a prompt has in common with the start of one of the newest prompts, token by token.
-    `cached_tokens` overrides it."""
+    """Report as cached the tokens that a prompt shares with the start of one of the newest prompts. `cached_tokens`
+    overrides it."""
 
     script: tuple[ScriptedReply, ...] = ()  # the first replies, one per call. Summary requests skip this list.
     summary_behaviour: SummaryBehaviour = "extract"
@@ -85,7 +85,7 @@ class RehearsalOptions(_Options):
     reject_stream_options: bool = False  # answer requests that contain `stream_options` with HTTP 400
     refuse_streaming: bool = False  # answer streaming requests with HTTP 400
     refuse_tools: bool = False
-    """Answer requests that offer tools with HTTP 400, worded like a server whose model does not support tools."""
+    """Answer requests that offer tools with HTTP 400, in the words of a server with a model without tools."""
 
     refuse_images: bool = False
     """Answer requests that contain images with HTTP 400."""

@@ -30,7 +30,7 @@ _STOP_WORDS = frozenset(
     )
 )
 CACHED_CHARS = 1_000_000
-"""Of the texts whose results are kept."""
+"""Maximum total length of the texts with cached results."""
 
 _MIN_SENTENCE_CHARS = 12
 _MAX_SENTENCE_CHARS = 320

@@ -126,4 +126,4 @@ async def _respond_to_failure(request: Request, error: Exception) -> Response:
 
 
 FAILURE_HANDLERS: Final = dict.fromkeys((AnswerFailed, HTTPException, ClientDisconnect, Exception), _respond_to_failure)
-"""What Starlette calls for a request that raises one of these."""
+"""Starlette's handlers for requests that raise one of these."""

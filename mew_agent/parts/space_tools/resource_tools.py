@@ -21,7 +21,7 @@ from mew_agent.tools.sources import CallContext, FunctionTools
 MAX_DESCRIPTION_CHARS: Final = 200
 
 _call_context: ContextVar[CallContext | None] = ContextVar("call_context", default=None)
-"""What the running call is for. A model's arguments have no place for it."""
+"""The purpose of the running call. A model's arguments have no place for it."""
 
 
 def resource_tools(me: Participant, _config: AgentConfig) -> "ResourceTools":

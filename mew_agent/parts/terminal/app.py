@@ -142,7 +142,7 @@ class SpaceApp(App[None]):
         super().__init__()
         self.view = joined(who, targets, self._changed)
         self.failure: Exception | None = None
-        """What ended the connection."""
+        """The error that ended the connection."""
         self._start_on, self._bell, self._now = start_on, bell, now
         self._rung: set[str] = set()
         """The items that the bell has rung for."""
@@ -153,7 +153,7 @@ class SpaceApp(App[None]):
         self._filter = ""
         self._by: Grouping | None = None
         self._rows: dict[str, tuple[object, Content]] = {}
-        """What the row of each participant was drawn for, and the row."""
+        """The drawn data of each participant's row, and the row."""
 
     # -- layout ------------------------------------------------------------------------------------------
 

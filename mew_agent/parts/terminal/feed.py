@@ -49,7 +49,7 @@ class FeedEntry:
     marks: dict[str, str] = field(default_factory=dict)
     """The newest receipt of a chat in a few words, by participant."""
     story: tuple[str, ...] | None = None
-    """What became of a chat, step by step; None before somebody asked."""
+    """The history of a chat, step by step; None before the first request for it."""
 
     @property
     def opens(self) -> bool:

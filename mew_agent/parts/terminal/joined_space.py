@@ -86,18 +86,18 @@ class JoinedSpace:
         self.agents = agents_of(config) if config is not None else frozenset()
         self.people = frozenset({who.participant, *(people_of(config) if config is not None else ())})
         self.faults: Mapping[str, str] = {}
-        """What is wrong with programs of a space that runs on this machine."""
+        """The problems of programs of a space that runs on this machine."""
         self.ended: Mapping[str, str] = {}
         """How programs ended, even without a fault."""
         self._asked_at: dict[str, str | None] = {}
         self._asking: set[str] = set()
-        """The agents whose answer about their prefix is awaited. The conversation does not show it."""
+        """The agents that still have to answer about their prefix. The conversation does not show these answers."""
         self._expected: tuple[str, ...] = ()
         self._capabilities: Mapping[str, Any] = {}
-        """What each participant may send, as the gateway last said."""
+        """The capabilities of each participant, by the gateway's last message."""
         self._api: GatewayApi | None = None
         self._early: list[Envelope | StreamFrame] | None = []
-        """What arrived while the past was read."""
+        """The envelopes that arrived while the past was read."""
 
     async def run(self) -> None:
         """Join, and pass events on. Raises the `GatewayError` that ended the connection."""

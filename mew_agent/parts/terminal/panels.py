@@ -117,7 +117,7 @@ class ParticipantDetails:
     proposals: tuple[Envelope, ...] = ()
     """Its open proposals."""
     allowed: tuple[str, ...] = ()
-    """What it may call without asking, and how to end that."""
+    """Its calls without approval, and how to end the permission."""
 
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:

@@ -122,7 +122,7 @@ OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "/stop": ("/shutdown", "it ends the program"),
     "/kick": ("/remove", "it ends the membership"),
 }
-"""Other names of commands, and what the command does."""
+"""Other names of commands, and the effect of the command."""
 
 
 def call(rest: str) -> TypedEnvelope:

@@ -69,7 +69,7 @@ def content_of(lines: Iterable[Line]) -> Content:
 
 
 _MARKUP: Final = re.compile(r"[*_`#|~\[\]\\&]|^ *(?:[-+>]|\d+[.)]) |^ {4}|^ *[-=]+$|\n", re.MULTILINE)
-"""What only Markdown makes something of; a line without any of these is itself."""
+"""Characters with a meaning in Markdown only; a line without any of these is plain text."""
 
 _CONSOLE: Final = Console(
     file=StringIO(),
@@ -89,7 +89,7 @@ _COLOURED: Final = frozenset(
         *("go", "json", "py", "python", "rust", "sh", "sql", "toml"),
     )
 )
-"""Languages whose code takes linear time to colour. Of hundreds of others, some take cubic time."""
+"""Languages with highlighting in linear time. Some of hundreds of others take cubic time."""
 
 _SHORT_ONLY: Final = frozenset(
     (*("console", "html", "ini", "java", "javascript", "js"), *("ruby", "ts", "typescript", "xml", "yaml", "yml"))
@@ -141,7 +141,7 @@ class FeedView(ScrollView, can_focus=True):
         self._width = 0
         self._entries: dict[str, FeedEntry] = {}
         self._opened: set[str] = set()
-        """The work whose thoughts and calls are shown, and the chats whose story is."""
+        """The work with displayed thoughts and calls, and the chats with a displayed history."""
         self._waiting: set[str] = set()
         """The entries that are to be drawn, again or for the first time."""
         self._strips: dict[str, list[Strip]] = {}

@@ -31,7 +31,7 @@ participants:
   agent: {role: agent, capabilities: [{kind: mcp/request}, {kind: mcp/response}]}
   tools: {role: tool}
 """
-"""`ada` may send everything; `agent` and `tools` may send what agents and programs with tools need."""
+"""`ada` may send everything; `agent` and `tools` have the capabilities of agents and of programs with tools."""
 
 
 class ModelServer(Protocol):
@@ -39,7 +39,7 @@ class ModelServer(Protocol):
 
     base_url: str
     requests: list[Any]
-    """What it received, each with its true counts of tokens."""
+    """The received requests, each with its true counts of tokens."""
 
     @property
     def options(self) -> Any:

@@ -29,7 +29,7 @@ logger = logging.getLogger("mew_agent.parts.tracing")
 
 _ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROVIDER: Final = {"gen_ai.provider.name": "openai"}
-"""`gen_ai.provider.name` names the API that is spoken, not whose model it is."""
+"""`gen_ai.provider.name` names the API, not the owner of the model."""
 
 _TOOL: Final = {"gen_ai.operation.name": "execute_tool"}
 

@@ -17,7 +17,7 @@ MAIN_SESSION = "main"
 
 
 SESSION_NAME = r"^[A-Za-z0-9._:%@~-]{1,48}$"
-"""What the name of a session may be, as a regular expression."""
+"""Valid names of sessions, as a regular expression."""
 
 
 def client_of(session: object) -> str:

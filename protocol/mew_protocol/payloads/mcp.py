@@ -97,7 +97,7 @@ class UndecidedProposal(Envelope):
 
 
 GATEWAY_KEYS: Final = UndecidedProposal.model_fields.keys() - Envelope.model_fields.keys()
-"""What the gateway adds to an undecided proposal. A proposer cannot set these keys."""
+"""The gateway's additions to an undecided proposal. A proposer cannot set these keys."""
 
 
 class UndecidedProposals(Payload):

@@ -121,7 +121,7 @@ def check_new_status(status: Status, newest: datetime | None = None) -> datetime
 
 
 ESTIMATE: Final = "estimate"
-"""Label of a figure whose sender does not report how it is known: clients without a context report estimate it."""
+"""Label of a figure without a stated source: clients without a context report estimate it."""
 
 
 def basis_label(tokens: int | None, report: ContextReport | None) -> str:

@@ -21,8 +21,8 @@ from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import Status, report_of
 
 TextBasis = Literal["given", "tokenizer", "projected", "heuristic"]
-"""How the size of a text is known: given by the asker, counted by a tokenizer, projected from what was learnt about the
-model, or from the text alone."""
+"""The source of a text's size: given by the asker, counted by a tokenizer, projected from calibration of the model, or
+from the text alone."""
 
 WOULD_OVERFLOW: Final = "would_overflow"
 """Status of the acknowledgement of a chat that does not fit now."""
@@ -33,7 +33,7 @@ Delivery = Literal["reference", "digest", "anyway", "cancel"]
 DELIVERIES: Final[tuple[Delivery, ...]] = ("reference", "digest", "anyway", "cancel")
 
 WouldFit = Literal["off", "warn", "hold"]
-"""What agents do with chats that do not fit: nothing, warn the sender, or hold the chat."""
+"""Action of agents for chats that do not fit: none, warn the sender, or hold the chat."""
 
 
 class Fit(Payload):

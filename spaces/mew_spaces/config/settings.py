@@ -23,13 +23,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model, model
 from mew_spaces.config.shared_storages import BackplaneSettings
 
 Compat = Literal["reference"]
-"""What a space is compatible with beyond the specification: the TypeScript reference."""
+"""Another system that a space is compatible with: the TypeScript reference."""
 
 COMPAT_HINT: Final = "`compat: reference` in space.yaml allows it"
 """How to get the TypeScript gateway's behaviour; part of each refusal that it would lift."""
 
 _GUEST_PATTERNS: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
-"""What a participant may send that space.yaml does not name."""
+"""The capabilities of a participant that is not in space.yaml."""
 
 
 def _checked_public_url(text: str) -> str:
@@ -108,7 +108,7 @@ class SpaceSection(SettingsModel):
     instructions: str | None = Field(default=None, min_length=1, max_length=MAX_PIN_CHARS)
     """Standing instructions, which every agent of the space keeps in every prompt."""
     would_fit: Annotated[WouldFit | None, BeforeValidator(bare_off_as_text)] = None
-    """What agents do with chats that do not fit into their context; None: their default, `warn`."""
+    """Action of agents for chats that do not fit into their context; None: their default, `warn`."""
     default_participant: str | None = None
     ui_theme: str | None = None
 
@@ -119,7 +119,7 @@ class CommonParticipant(SettingsModel):
     type: str | None = None
     name: str | None = None
     description: str | None = Field(default=None, min_length=1, max_length=500)
-    """What the participant is for. Agents keep it in every prompt, their own and those of the others."""
+    """Task of the participant. All agents keep it in every prompt."""
     role: Role | None = None
     """Gives the capabilities that an agent, a tool, a person or an observer needs. `capabilities` adds to them."""
     capabilities: Capabilities | None = None
@@ -286,9 +286,10 @@ class Limits(SettingsModel):
     message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
-    """What may wait for a member, in addition to one message of the largest size, before it is a slow consumer."""
+    """Bytes that may wait for a member, in addition to one message of the largest size, before it is a slow
+    consumer."""
     unjoined_message_bytes: int = Field(default=64 * 1024, ge=1024)
-    """What a client may send before it has joined, in all; `message_bytes` applies from then on."""
+    """Bytes that a client may send before its join; `message_bytes` applies afterwards."""
     unjoined_connections: int = Field(default=2048, ge=1)
     """Connections that have not joined: silent ones, HTTP requests, WebSocket connections before their join. With
     more, the address with the most loses its oldest."""
@@ -337,7 +338,7 @@ class GatewayOptions(SettingsModel):
     public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = None
     """Address that people and invited participants use if the gateway is behind a proxy."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
-    """Addresses and networks whose `X-Forwarded-*` and `Forwarded` headers count."""
+    """Addresses and networks that may send `X-Forwarded-*` and `Forwarded` headers."""
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
 
@@ -365,7 +366,7 @@ class AttentionOptions(SettingsModel):
     secret_file: str | None = Field(default=None, min_length=1)
     """File with a secret for the header `Authorization: Bearer SECRET` of each request."""
     kinds: tuple[AttentionKind, ...] | None = None
-    """Kinds to post; None: all whose level is `blocking` or `warning`."""
+    """Kinds to post; None: all of the levels `blocking` and `warning`."""
 
 
 class SpaceConfig(SettingsModel):
@@ -387,7 +388,7 @@ class SpaceConfig(SettingsModel):
     attention: AttentionOptions = AttentionOptions()
     gateway: GatewayOptions = GatewayOptions()
     backplane: BackplaneSettings | None = None
-    """What connects several gateways of the space (default: there is one)."""
+    """Connection of several gateways of the space (default: a single gateway)."""
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
 

@@ -23,10 +23,10 @@ COMPARISON_STEPS: Final = 80_000
 """Budget for all patterns of one grant, invitation or revocation: at most some 4 milliseconds."""
 
 _STEPS_PER_PATTERN: Final = 40
-"""What looking at one pattern costs."""
+"""The cost of reading one pattern."""
 
 _STEPS_PER_COMPILATION: Final = 600
-"""What compiling one text costs, in addition to two steps for each of its characters."""
+"""The cost of compiling one text, in addition to two steps for each of its characters."""
 
 
 def covers(

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 ConnectionId = NewType("ConnectionId", int)
 
 RULES_VERSION = 3
-"""Changes with the form of the events, and with whatever the core makes of them."""
+"""Changes with the form of the events, and with their effects in the core."""
 
 SEED_BYTES = 16
 

@@ -165,7 +165,7 @@ class StatusBoard:
         self.outdated: dict[str, Outdated] = {}
         """The participants with an old figure, and the reason."""
         self.stored: dict[str, StoredChats] = {}
-        """What was sent to participants that are not joined."""
+        """The chats that were sent to absent participants."""
         self.requests = StatusRequests()
         self._asked_only = {
             name

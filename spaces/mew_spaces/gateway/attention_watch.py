@@ -129,7 +129,7 @@ class AttentionWatch:
     _approvals: dict[str, "_Approval"] = field(default_factory=dict)
     """By the id of the proposal."""
     _changes: Mapping[str, dict[str, TextChange]] = field(default_factory=dict)
-    """What proposed calls would change, by the item that asks for their approval."""
+    """The changes that proposed calls would make, by the item of their approval."""
     _cached_items: dict[str, "_ParticipantItems"] = field(default_factory=dict)
     _cached_shown: BoundedDict[CapabilitySet, _Shown] = field(default_factory=lambda: BoundedDict(_MOST_SHOWN))
     """The items as readers with the same capabilities get them."""

@@ -93,7 +93,7 @@ class Launch:
     backplane: str | None = None
     """Addresses of `--backplane`, in place of those in space.yaml."""
     sessions: Path | None = None
-    """Folder of what agents keep between starts."""
+    """Folder for the files that agents keep between starts."""
 
     def gateway(self) -> Program:
         """Return the gateway. Only the gateway gets all tokens of the environment."""

@@ -78,7 +78,7 @@ class Supervisor:
     _tasks: TaskGroup | None = field(default=None, init=False)
     _shared_processes: SharedProcesses | None = field(default=None, init=False)
     _kept: dict[str, tuple[anyio.CancelScope, anyio.Event]] = field(default_factory=dict, init=False)
-    """What ends the watch over each participant's program, and what is set when it has ended."""
+    """For each participant's program, the scope of its watch, and the event of its end."""
 
     def stop(self, how: str = "was stopped") -> None:
         """Stop the space in order; `serve` returns when every program has ended. The first `how` is recorded."""

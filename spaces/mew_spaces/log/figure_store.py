@@ -105,7 +105,7 @@ class FigureStore:
         Set it in the thread of the event loop. A status also waits if its participant was removed meanwhile.
         """
         self._batch: list[tuple[str, ReportedStatus]] = []
-        """What is being stored."""
+        """The statuses that are being stored."""
         self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._summaries: dict[tuple[str, str], str] = {}
         self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}

@@ -25,7 +25,7 @@ Durability = Literal["memory", "flushed", "synced"]
 """When an envelope counts as accepted: kept in memory, handed to the operating system, or written to the disk."""
 
 SYNCED_PREFIX = "synced/"
-"""The state under keys with this prefix is on the disk when it is written, whatever the durability."""
+"""State under keys with this prefix is on the disk when it is written, with any durability."""
 
 
 class NotStored(Exception):
