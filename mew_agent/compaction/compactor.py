@@ -101,9 +101,9 @@ async def write_summary(
     problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
     try:
         with anyio.move_on_after(bound):
-            found = None if conversation is None else await writer.close(conversation, items, previous)
+            found = None if conversation is None else await writer.from_conversation(conversation, items, previous)
             if not isinstance(found, Summary):
-                found = await writer.read_transcript(items, previous, problem=found)
+                found = await writer.from_transcript(items, previous, problem=found)
             summary = found
             _refuse_growth(summary, replaced_tokens, tracker)
     except (ModelError, RejectedSummary) as error:
@@ -113,7 +113,7 @@ async def write_summary(
     if summary is None:
         if not may_extract:
             raise problem
-        summary = await writer.extracted(items, previous, problem)
+        summary = await writer.from_extract(items, previous, problem)
         _refuse_growth(summary, replaced_tokens, tracker)
     return summary
 
@@ -193,7 +193,7 @@ class _SummaryWriter:
     staying: Sequence[Item] = ()
     """The messages behind those that leave."""
 
-    async def close(
+    async def from_conversation(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
     ) -> Summary | str | None:
         """Summarise a conversation up to the last item that leaves, by adding one message to it.
@@ -217,7 +217,7 @@ class _SummaryWriter:
         except RejectedSummary as rejected:
             return rejected.reason
 
-    async def extracted(
+    async def from_extract(
         self, items: Sequence[Item], previous: Summary | None, problem: ModelError | RejectedSummary
     ) -> Summary:
         """Return an extract instead of a model's summary. Raises `problem` if there is nothing to extract."""
@@ -236,7 +236,7 @@ class _SummaryWriter:
         if self._piece_started is not None and expected > 1:
             await self._piece_started(done, expected)
 
-    async def read_transcript(
+    async def from_transcript(
         self, items: Sequence[Item], previous: Summary | None, problem: str | None = None
     ) -> Summary:
         """Summarise a transcript of at least one item in parts, each with the summary so far.

@@ -336,19 +336,24 @@ def _is_said(fact: Fact, text: str, lines: Sequence[str], own_words: Sequence[fr
     """Return whether the text states the fact: the same words, or (for a plain fact) all its names in one line."""
     if fact.text in text:
         return True
-    if names := names_in(fact.text):
-        return any(names_all(line, names) for line in lines)
-    words = language.content_words(fact.text)
-    return any(is_alike(words, others, SAME) for others in own_words)
+    return says(fact.text, lines, lambda: own_words)
 
 
-def names_in(text: str) -> frozenset[str]:
+def says(fact: str, lines: Iterable[str], words_of_lines: Callable[[], Iterable[frozenset[str]]]) -> bool:
+    """Return whether a line says a fact in any words: all its names, or without names, most of its words."""
+    if names := _names_in(fact):
+        return any(_has_names(line, names) for line in lines)
+    words = language.content_words(fact)
+    return any(is_alike(words, others, SAME) for others in words_of_lines())
+
+
+def _names_in(text: str) -> frozenset[str]:
     """Return the numbers and names that an equivalent line must contain, in lower case, without single digits."""
     words = (one for one in _WORD.findall(text) if any(map(str.isdigit, one)))
     return frozenset(one.lower() for one in (*words, *language.identifiers(text)) if len(one) > 1)
 
 
-def names_all(line: str, names: Iterable[str]) -> bool:
+def _has_names(line: str, names: Iterable[str]) -> bool:
     """Return whether a line has all of these names."""
     line = line.lower()
     return all(one in line for one in names)

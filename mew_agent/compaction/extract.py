@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.ranking import BINDING, after_repeats, is_at_most, key_of, label_of, shape_of, value_of, worth
+from mew_agent.compaction.ranking import BINDING, after_repeats, at_least, key_of, label_of, shape_of, value_of, worth
 from mew_agent.context.history import Fact, FactKind, Item
 
 MOST_FACTS = 2000  # of each kind
@@ -164,12 +164,12 @@ class _Facts:
             if sentence in outdated:
                 continue
             known = self._kept.get(sentence)
-            if known is None or not is_at_most(known.kind, kind):
+            if known is None or not at_least(known.kind, kind):
                 self._kept[sentence] = _fact(kind, sentence, item)
 
     def _add(self, fact: Fact, *, is_from_tool: bool) -> None:
         old = self._kept.get(fact.text)
-        if (old is not None and is_at_most(old.kind, fact.kind)) or self._counts[fact.kind] >= MOST_FACTS:
+        if (old is not None and at_least(old.kind, fact.kind)) or self._counts[fact.kind] >= MOST_FACTS:
             return
         if not is_from_tool:
             self._replace_value(fact)

@@ -182,7 +182,7 @@ def _fewest_turns(
     for count in counts:
         bare, cleared = sizes[count]
         if cleared <= target_tokens:
-            return _with_notes(inputs, count, bare, results, target_tokens)
+            return _with_stubs(inputs, count, bare, results, target_tokens)
     return None
 
 
@@ -191,10 +191,10 @@ def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> Compa
     sizes = _sizes(inputs, results)
     # More evictions are not always smaller: each may need a larger summary.
     count = min(range(len(sizes)), key=lambda count: sizes[count][1])
-    return _with_notes(inputs, count, sizes[count][0], results, 0) or NothingToDo("no_history")
+    return _with_stubs(inputs, count, sizes[count][0], results, 0) or NothingToDo("no_history")
 
 
-def _with_notes(
+def _with_stubs(
     inputs: _PlanningInput, count: int, size: int, results: Sequence[Batch], target_tokens: int
 ) -> CompactionPlan | None:
     evicted_up_to = inputs.old[count - 1][-1].seq if count else -1

@@ -40,7 +40,7 @@ _LABELS = frozenset(_LABEL_WORDS.split())
 _NOT_IN_KEY = frozenset({"new", "now", "neue", "neuer", "jetzt", "nouveau", "nouvelle", "nuevo", "nueva", "ahora"})
 
 
-def is_at_most(kind: FactKind, other: FactKind) -> bool:
+def at_least(kind: FactKind, other: FactKind) -> bool:
     """Return whether a kind is at least as binding as another."""
     return _WEIGHT[kind] <= _WEIGHT[other]
 

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.completion import RECALL_NOTE, SAME, names_all, names_in
-from mew_agent.compaction.extract import is_alike
+from mew_agent.compaction.completion import RECALL_NOTE, says
 from mew_agent.compaction.summary import CITATION, cited_in
 from mew_agent.context.history import Item, Summary
 
@@ -72,10 +71,7 @@ class _Stated:
 
     def tells(self, fact: str) -> bool:
         """Return whether a line states a fact in any words: with all its numbers and names."""
-        if names := names_in(fact):
-            return any(names_all(line, names) for line in self._text.splitlines())
-        words = language.content_words(fact)
-        return any(is_alike(words, others, SAME) for others in self._words)
+        return says(fact, self._text.splitlines(), lambda: self._words)
 
     @cached_property
     def _words_at(self) -> dict[str, set[str]]:

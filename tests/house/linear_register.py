@@ -30,7 +30,7 @@ from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
 from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
-from mew_agent.compaction.completion import completed_summary, names_all, names_in
+from mew_agent.compaction.completion import completed_summary, says
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.language import whole_lines
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, with_true_citations
@@ -190,11 +190,11 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.parts.program_control.command_line_programs.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
-    "mew_agent.compaction.completion.names_in": names_in,
+    "mew_agent.compaction.completion._names_in": lambda text: says(text, (), lambda: ()),
     "mew_agent.compaction.language.whole_lines": lambda text: whole_lines(
         "So it is. " * len(text) + "\n[...]" * len(text) + "\n" + text.replace(text[:2], "[...]\n")
     ),
-    "mew_agent.compaction.completion.names_all": lambda text: names_all(text, [text[:9], "x1"]),
+    "mew_agent.compaction.completion._has_names": lambda text: says("x1", [text], lambda: ()),
     "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000], ()).tells(text),
     "mew_agent.parts.shared.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
@@ -294,7 +294,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.language._words": _OPERATOR,
     "mew_agent.compaction.completion._Draft.add_note": _PART,
     "mew_agent.compaction.completion._is_outdated": _PART,
-    "mew_agent.compaction.completion._is_said": _PART,
+    "mew_agent.compaction.completion.says": _PART,
     "mew_agent.compaction.completion._lines_of": _PART,
     "mew_agent.config.agent_config._canonical": _OPERATOR,
     "mew_settings.yaml_text._keys_under": _OPERATOR,
