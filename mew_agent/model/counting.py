@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from mew_protocol.json_values import value_at
 
 from mew_agent.errors import ContextOverflow, ModelError, ModelUnreachable
-from mew_agent.model.dialect import OPENAI_HOSTS, Dialect, request_body
+from mew_agent.model.dialect import Dialect, is_openai, request_body
 from mew_agent.model.interface import ModelRequest
 from mew_agent.model.usage import positive_count
 from mew_agent.model.window_lookup import Fetch
@@ -28,8 +28,7 @@ class PromptCounter:
         self._base = base_url.rstrip("/")
         self._model = model
         # llama.cpp has the first, vLLM the second; OpenAI's own hosts have neither.
-        is_openai = (urlsplit(base_url).hostname or "").endswith(OPENAI_HOSTS)
-        self._routes: list[Route] = [] if is_openai else ["input_tokens", "tokenize"]
+        self._routes: list[Route] = [] if is_openai(urlsplit(base_url).hostname) else ["input_tokens", "tokenize"]
         self._failures = 0
         self._has_counted = False
 

@@ -11,8 +11,7 @@ from mew_agent.model.interface import Message, ModelRequest
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
 NO_IMAGES: Final = "\n[This model takes no images, so they are not shown. Say so if the answer depends on them.]"
 
-OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
-"""The ends of the names of OpenAI's own hosts."""
+_OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
 
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
 
@@ -38,9 +37,14 @@ class Dialect:
     takes_images: bool = True
 
 
-def dialect_for(host: str) -> Dialect:
+def is_openai(host: str | None) -> bool:
+    """Return whether this is a host of OpenAI, or of Azure for it."""
+    return (host or "").endswith(_OPENAI_HOSTS)
+
+
+def dialect_for(host: str | None) -> Dialect:
     """Return the dialect to try first: OpenAI's newer models reject `max_tokens`; most other servers require it."""
-    return Dialect(limit_key="max_completion_tokens" if host.endswith(OPENAI_HOSTS) else "max_tokens")
+    return Dialect(limit_key="max_completion_tokens" if is_openai(host) else "max_tokens")
 
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:

@@ -77,7 +77,7 @@ class OpenAIModel:
         self._max_retries = max_retries
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
-        self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
+        self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname)
         # llama.cpp's server closes a connection after a stream without announcing it, and the next request on that
         # connection would fail. Without TLS a new connection is cheap.
         self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}

@@ -93,7 +93,7 @@ class Usage:
         return not self.prompt_tokens or self.total_tokens < self.prompt_tokens + self.completion_tokens
 
 
-def normalise(raw: object) -> Usage | None:
+def read_usage(raw: object) -> Usage | None:
     """Read one provider's usage object; None if it is unreadable."""
     if not isinstance(raw, Mapping):
         return None
@@ -109,7 +109,7 @@ def usage_from(raw: object) -> Usage | None:
 
     `is_sum`: the object sums several calls. If it also lists each call, the last one gives the context size.
     """
-    return raw if isinstance(raw, Usage) else normalise(_plain(raw, _NESTING))
+    return raw if isinstance(raw, Usage) else read_usage(_plain(raw, _NESTING))
 
 
 def _plain(value: object, levels: int) -> Any:
@@ -228,7 +228,7 @@ def usage_in(chunk: Mapping[str, object]) -> Usage | None:
     first_choice = choices[0] if isinstance(choices, list) and choices else None
     places = (chunk, chunk.get("x_groq"), first_choice)
     found = [place.get("usage") for place in places if isinstance(place, Mapping)]
-    return next(filter(None, map(normalise, (*found, chunk))), None)
+    return next(filter(None, map(read_usage, (*found, chunk))), None)
 
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent.errors import ModelError, ModelUnreachable
-from mew_agent.model.dialect import OPENAI_HOSTS
+from mew_agent.model.dialect import is_openai
 from mew_agent.model.interface import Window, WindowBasis
 from mew_agent.model.usage import positive_count
 
@@ -48,7 +48,7 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     best = read_models(listing, model)
     owners = {entry.get("owned_by") for entry in listed_models(listing)}
     address = urlsplit(base)
-    if _is_loaded(best) or (address.hostname or "").endswith(OPENAI_HOSTS):
+    if _is_loaded(best) or is_openai(address.hostname):
         return best
     for path, read in _questions(owners, address.port):
         asked: dict[str, object] | None = {"model": model} if path == _OLLAMA_SHOW else None

@@ -11,7 +11,7 @@ from typing import Literal
 from mew_agent.context.item_sizes import ItemSize, kept_reply_tokens
 from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.reconciliation import Drift
-from mew_agent.model.usage import Usage, normalise
+from mew_agent.model.usage import Usage, read_usage
 from tests.support.ledgers import append, cut, describe, record
 
 Style = Literal["openai", "xai", "gemini", "silent", "cache_excluded"]
@@ -74,7 +74,7 @@ def usage_of(style: Style, prompt: int, reply: int, hidden: int) -> Usage:
             return Usage(prompt, reply, prompt + reply + hidden)
         case "cache_excluded":
             cached = prompt - prompt // 4
-            usage = normalise(
+            usage = read_usage(
                 {"input_tokens": prompt - cached, "output_tokens": reply, "cache_read_input_tokens": cached}
             )
             assert usage is not None

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 from mew_agent.model.reply_events import SERVER_TOOLS, BodyReader, ChatReader, Json, ReplyEvents
-from mew_agent.model.usage import CACHE_APART, normalise, positive_count
+from mew_agent.model.usage import CACHE_APART, positive_count, read_usage
 
 Api = Literal["chat", "responses", "messages"]
 
@@ -65,7 +65,7 @@ class ResponseReader(BodyReader):
         if response.get("status") == "failed":
             reply.error = response.get("error") or "failed"
         self._items.read(objects_at(response, "output"), reply)
-        reply.add(normalise(response.get("usage")))
+        reply.add(read_usage(response.get("usage")))
         reply.finish_reason, reply.is_done = text_at(response.get("status")) or "completed", True
 
 
@@ -107,7 +107,7 @@ class MessageReader(BodyReader):
     def _merge_usage(self, raw: object, reply: ReplyEvents) -> None:
         if isinstance(raw, Mapping) and raw:
             self._raw_usage = _merged(self._raw_usage, raw)
-            reply.add(normalise(self._raw_usage))
+            reply.add(read_usage(self._raw_usage))
 
 
 READERS: Final[Mapping[Api, Callable[[], BodyReader]]] = {

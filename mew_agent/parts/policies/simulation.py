@@ -14,7 +14,7 @@ from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
 from mew_agent.context.policy.definition import MessageSums
 from mew_agent.model.interface import Role
-from mew_agent.model.usage import Usage, normalise
+from mew_agent.model.usage import Usage, read_usage
 from mew_agent.parts.policies.log_steps import Step
 
 
@@ -150,7 +150,7 @@ class Simulation:
     def _call(self, step: Step) -> Decision:
         self._calls += 1
         self._now = self._now._replace(call_id=f"call-{self._calls}")
-        usage = None if step.usage is None else normalise(step.usage.model_dump(exclude_unset=True))
+        usage = None if step.usage is None else read_usage(step.usage.model_dump(exclude_unset=True))
         if usage is not None:
             self._set_size(self._measure(usage), "reported")
             kept = kept_reply_tokens(usage, thinking_seen=False)

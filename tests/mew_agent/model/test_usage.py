@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mew_agent.model.event_stream import Event
 from mew_agent.model.reply_events import ReplyEvents
-from mew_agent.model.usage import Usage, normalise, usage_in
+from mew_agent.model.usage import Usage, read_usage, usage_in
 
 COUNTS = st.integers(min_value=0, max_value=2_000_000)
 
@@ -123,12 +123,12 @@ def usage(prompt: object, completion: object, total: object = None, **details: A
     ],
 )
 def test_every_provider_shape_is_normalised(raw: dict[str, object] | None, expected: Usage | None) -> None:
-    assert normalise(raw) == expected
+    assert read_usage(raw) == expected
 
 
 @given(COUNTS, COUNTS)
 def test_a_missing_total_is_prompt_plus_completion(prompt: int, completion: int) -> None:
-    found = normalise({"prompt_tokens": prompt, "completion_tokens": completion})
+    found = read_usage({"prompt_tokens": prompt, "completion_tokens": completion})
     if prompt + completion == 0:
         assert found is None
     else:
@@ -139,7 +139,7 @@ def test_a_missing_total_is_prompt_plus_completion(prompt: int, completion: int)
 def test_a_reported_total_is_kept_unless_it_excludes_cache(
     prompt: int, completion: int, total: int, cached: int
 ) -> None:
-    found = normalise(usage(prompt, completion, total, prompt_tokens_details={"cached_tokens": cached}))
+    found = read_usage(usage(prompt, completion, total, prompt_tokens_details={"cached_tokens": cached}))
     assert found is not None
     assert found.cache_added == (cached > prompt and total == prompt + cached + completion)
     assert found.prompt_tokens == prompt + (cached if found.cache_added else 0)
@@ -161,7 +161,7 @@ WIRE_USAGES = st.dictionaries(
 
 @given(WIRE_USAGES)
 def test_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> None:
-    found = normalise(raw)
+    found = read_usage(raw)
     if found is not None:
         assert found.total_tokens > 0
         assert min(found.prompt_tokens, found.completion_tokens) >= 0
@@ -180,7 +180,7 @@ def usage_after(*reports: object) -> Usage | None:
 @given(st.lists(st.none() | WIRE_USAGES | JSON_VALUES))
 def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) -> None:
     found = usage_after(*reports)
-    usable = [one for report in reports if isinstance(report, dict) and (one := normalise(report))]
+    usable = [one for report in reports if isinstance(report, dict) and (one := read_usage(report))]
     consistent = [one for one in usable if not one.contradicts_itself]
     found_in = consistent or usable
     assert found == (found_in[-1] if found_in else None)
