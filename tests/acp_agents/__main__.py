@@ -353,7 +353,7 @@ class Joined:
         return "unknown, then exact" if self.run.turns[-1] else "no: unknown, then not the server's"
 
     async def resume(self) -> str:
-        session = self.agent.engine._agent
+        session = self.agent.engine._session
         loaded = session is not None and session.was_loaded
         await self.ask("Hello again.")
         return f"{'loaded' if loaded else 'new session'}; chat yes"
@@ -399,7 +399,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 async def examine(run: Run) -> None:
     async with run.joined() as joined:
-        session = joined.agent.engine._agent
+        session = joined.agent.engine._session
         run.version = session.version if session is not None else ""
         run.results["join"] = "yes"
         await run.check("chat", joined.chat)

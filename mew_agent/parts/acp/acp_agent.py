@@ -33,7 +33,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.participant.reasoning_stream import Reasoning
 from mew_agent.parts.acp.acp_figures import (
     AgentUsage,
-    MessageRun,
+    UnreportedCompactions,
     UsageTracker,
     compaction_step,
     spending_in,
@@ -77,12 +77,12 @@ class AcpEngine(Engine):
         """The answer that is being made."""
         self.restarts = Backoff(first_pause_seconds)
         self._usage = UsageTracker(UNKNOWN)
-        self.messages = MessageRun()
+        self._unreported = UnreportedCompactions()
         self._window: int | None = None
-        self._agent: AcpSession | None = None
+        self._session: AcpSession | None = None
         self._kept: KeptSession | None = None
         """The session to continue."""
-        self._agent_ready = anyio.Event()
+        self._session_ready = anyio.Event()
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
@@ -115,18 +115,18 @@ class AcpEngine(Engine):
 
     def joined(self, facts: SpaceFacts) -> StatusWord | None:
         """See `Engine`: the program may still be starting."""
-        return status_word("starting") if self._agent is None else None
+        return status_word("starting") if self._session is None else None
 
     async def aclose(self) -> None:
         """Close the store of the inbox."""
         await self.store.aclose()
 
     async def _keep_session(self) -> None:
-        if self._agent is None:
+        if self._session is None:
             return
         figures = self.external.figures
         self._kept = KeptSession(
-            session_id=self._agent.session_id,
+            session_id=self._session.session_id,
             program=self.settings.program,
             cwd=self.settings.cwd,
             tokens=figures.tokens if figures is not None else None,
@@ -150,7 +150,7 @@ class AcpEngine(Engine):
                 if isinstance(cause, SignInNeeded):
                     end = status_word("sign_in_needed", cause.ways)
             finally:
-                self._forget_agent()
+                self._forget_session()
             logger.warning("%s", problem)
             self.external.forget_figures("restarted")
             pause_seconds = self.restarts.failed(anyio.current_time() - started_at)
@@ -159,7 +159,7 @@ class AcpEngine(Engine):
                 if self.answer is not None:
                     self.answer.fail(problem)
                 self._failure = problem
-                self._agent_ready.set()
+                self._session_ready.set()
                 return
             await self.me.control.announce(status_word("restarting", problem))
             await anyio.sleep(pause_seconds)
@@ -179,20 +179,20 @@ class AcpEngine(Engine):
             self.external.measure = self.profile.used
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)
-            self._agent = session
+            self._session = session
             if not session.was_loaded:
                 self.external.on_changed("gone")  # the new session has no earlier messages
             self._note_mode()
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
-            self._agent_ready.set()
+            self._session_ready.set()
             await self.me.control.announce(status_word("ready"))
             await session.ended.wait()
-            self._forget_agent()  # its end takes time, and the next chat must wait for the next start
+            self._forget_session()  # its end takes time, and the next chat must wait for the next start
         raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
 
-    def _forget_agent(self) -> None:
-        before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
+    def _forget_session(self) -> None:
+        before, self._session, self._session_ready = self._session_ready, None, anyio.Event()
         before.set()
         run = self.external.compacting
         if run.trigger == "agent":
@@ -200,12 +200,12 @@ class AcpEngine(Engine):
         run.note_step("failed")
 
     async def _ready_session(self) -> AcpSession:
-        """Wait until the agent is ready. Raises `MewAgentError` if no further start follows."""
-        while self._agent is None or self._agent.ended.is_set():
+        """Wait until the session is ready. Raises `MewAgentError` if no further start follows."""
+        while self._session is None or self._session.ended.is_set():
             if self._failure is not None:
                 raise MewAgentError(self._failure)
-            await self._agent_ready.wait()
-        return self._agent
+            await self._session_ready.wait()
+        return self._session
 
     # -- chats -------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class AcpEngine(Engine):
                     text, is_repeated = f"{AGAIN}{text}", False
                 with anyio.CancelScope() as self._interruptible:
                     self._usage.turn_started(is_main=True)
-                    self.messages.turn_started()
+                    self._unreported.turn_started()
                     try:
                         return await session.prompt(text, self._withdraw_questions)
                     finally:
@@ -272,13 +272,13 @@ class AcpEngine(Engine):
         context.spending = spending_in(update) or context.spending
         if (usage := usage_in(update, self.profile)) is not None:
             context.note_size(usage.tokens)
-            if (now := self._usage.usage(usage)) is not None:
+            if (now := self._usage.reported(usage)) is not None:
                 await self._report(now)
                 self.me.start_soon(self.external.compact_if_full)
 
     async def _note_compaction(self, update: Mapping[str, Any]) -> None:
         run = self.external.compacting
-        has_compacted = self.profile.compacts_unreported and self._is_answering and self.messages.follow(update)
+        has_compacted = self.profile.compacts_unreported and self._is_answering and self._unreported.has_ended(update)
         if has_compacted and not run.is_running:
             run.begin("agent")
             await run.finish(CompactDone(status="compacted"))
@@ -305,7 +305,7 @@ class AcpEngine(Engine):
 
     def _note_mode(self) -> bool:
         """Note the mode of the session. Returns whether the report changes."""
-        mode = None if self._agent is None else self._agent.mode
+        mode = None if self._session is None else self._session.mode
         if mode is None:
             return False
         before, settings = self.external.mode, self.settings

@@ -77,8 +77,8 @@ def window_in(session: Mapping[str, Any]) -> int | None:
     return positive_count(value_at(found, "_meta", "contextLimit"))
 
 
-class MessageRun:
-    """Follows the messages of a turn to detect a compaction that the agent does not report.
+class UnreportedCompactions:
+    """Finds compactions that an agent does not report, in the messages of a turn.
 
     An agent ends its turn with a message without a tool call. If another message follows, it is the summary; the
     message after that continues the turn.
@@ -92,7 +92,7 @@ class MessageRun:
         """Note that a prompt is sent."""
         self._message, self._count = None, 0
 
-    def follow(self, update: Mapping[str, Any]) -> bool:
+    def has_ended(self, update: Mapping[str, Any]) -> bool:
         """Return True if this update is the first one after a compaction."""
         match update.get("sessionUpdate"):
             case "tool_call":
@@ -126,7 +126,7 @@ class UsageTracker:
         """Note that a compaction began or was requested: no figure of this turn or before it is valid."""
         self._has_compacted, self._seen, self._accepts_late = True, None, False
 
-    def usage(self, usage: AgentUsage) -> AgentUsage | None:
+    def reported(self, usage: AgentUsage) -> AgentUsage | None:
         """Note the reported usage: valid at the end of the turn, or now if it belongs to an ended one."""
         if not self._profile.usage_is_late:
             self._seen = usage

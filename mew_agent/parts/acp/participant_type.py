@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from mew_settings.participant_types import AddedBy, ParticipantStart, ParticipantType, Place, ProgramStart, StartCheck
 from mew_settings.plugins import Finding
 
-from mew_agent.errors import ConfigError, unknown_name
+from mew_agent.errors import ConfigError
 from mew_agent.parts.acp.modes import reported_mode
-from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles
+from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles, unknown_agent
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpSettings, installed_command
 
 
@@ -32,7 +32,7 @@ class AcpType(ParticipantType):
         """Return the name of a known agent. Raises `ConfigError`."""
         if text not in profiles():
             more = ", or `acp: {command: ...}` in space.yaml"
-            raise unknown_name("--acp", f"no agent '{text}' is known", text, profiles(), more)
+            raise unknown_agent("--acp", text, more)
         return text
 
     def useless_keys(self, section: AcpSettings) -> Iterator[tuple[Place, str]]:
@@ -51,9 +51,7 @@ class AcpType(ParticipantType):
         profile = profiles().get(agent or "")
         place = place_of(check.path, check.name, "acp")
         if command is None and profile is None:
-            raise unknown_name(
-                place, f"no agent '{agent}' is known", agent or "", profiles(), ", or `command` and `args`"
-            )
+            raise unknown_agent(place, agent or "", ", or `command` and `args`")
         search = settings["env"].get("PATH", check.search)
         command = command or (installed_command(profile, search)[0] if profile is not None else "")
         if "${" not in command and shutil.which(command, path=search) is None:

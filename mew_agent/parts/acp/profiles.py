@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 from mew_settings.plugins import load_table
 
+from mew_agent.errors import ConfigError, unknown_name
+
 Used = Literal["total", "prompt"]
 """The contents of `used`: prompt and reply of the last main call, or its prompt."""
 
@@ -58,6 +60,11 @@ UNKNOWN: Final = AcpProfile("unknown")
 def profiles() -> Mapping[str, AcpProfile]:
     """Return the profiles of known agents by name."""
     return load_table("mew_agent.acp_profiles")
+
+
+def unknown_agent(where: str, name: str, more: str) -> ConfigError:
+    """Return the error for a name without a profile; `more` are other possibilities."""
+    return unknown_name(where, f"no agent '{name}' is known", name, profiles(), more)
 
 
 def profile_for(configured: str | None, announced: str) -> AcpProfile:

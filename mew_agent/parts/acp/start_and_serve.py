@@ -16,7 +16,7 @@ from mew_agent.cli.remote.identity import find_identity, require_person
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.extras import has_extra, require_extra
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.acp.profiles import profiles
+from mew_agent.parts.acp.profiles import profiles, unknown_agent
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpConfig
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -80,8 +80,7 @@ def _settings(profile: str | None, command: list[str], cwd: str) -> AcpConfig:
     except ValidationError as error:
         raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
     if settings.command is None and settings.agent not in profiles():
-        agent = settings.agent or ""
-        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, profiles(), more)
+        raise unknown_agent("--profile", settings.agent or "", more)
     return settings
 
 
