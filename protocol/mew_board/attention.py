@@ -20,7 +20,7 @@ from mew_protocol.status_word import NEEDS, StatusWord
 
 from mew_board import words
 from mew_board.figures import compaction_sizes
-from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
+from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed, rejections
 from mew_board.quoting import mew_command
 from mew_board.shared_words import SEVERAL_WORDS
 from mew_board.visible import short
@@ -91,8 +91,6 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
         what = f"{sender} asks before it compacts its context{sizes}"
     else:
         what = f"{sender} waits for approval of {proposed(proposal, _ARGUMENT_CHARS)}"
-    if proposal.rejected_by:
-        what += f"; rejected by {', '.join(proposal.rejected_by)}"
     approve = AttentionAction(
         label="Approve",
         command=mew_command("approve", name),
@@ -112,7 +110,7 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
         kind="approval",
         level="blocking",
         participant=sender,
-        reason=what,
+        reason=f"{what}{rejections(proposal)}",
         since=proposal.ts if age is None else wire_timestamp(now - timedelta(seconds=age)),
         actions=(reject,) if proposal.truncated else (approve, reject, *always),
         rejected_by=tuple(proposal.rejected_by or ()),

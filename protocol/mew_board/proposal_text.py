@@ -16,7 +16,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.patterns import is_literal
 from mew_protocol.payloads.attention_items import TextChange
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal, arguments_of
 
 from mew_board.text_changes import changes_in
 from mew_board.visible import shortened, visible
@@ -31,6 +31,11 @@ def is_compaction(proposal: Envelope) -> bool:
     """Return True if an agent proposes to compact its own context."""
     is_own = proposal.addressees == (proposal.sender,)
     return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
+
+
+def rejections(proposal: UndecidedProposal) -> str:
+    """Return the participants that rejected an open proposal, as the end of a sentence; empty if there are none."""
+    return f"; rejected by {', '.join(proposal.rejected_by)}" if proposal.rejected_by else ""
 
 
 def call_text(proposal: Envelope) -> str:

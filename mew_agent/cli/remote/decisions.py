@@ -14,7 +14,15 @@ from typing import Annotated, Any, Final
 import typer
 from mew_board import words
 from mew_board.figures import compaction_sizes, span
-from mew_board.proposal_text import allowed_calls, argument_lines, ending, further_params, is_compaction, proposed
+from mew_board.proposal_text import (
+    allowed_calls,
+    argument_lines,
+    ending,
+    further_params,
+    is_compaction,
+    proposed,
+    rejections,
+)
 from mew_board.quoting import clean, mew_command
 from mew_board.visible import visible
 from mew_protocol import kinds
@@ -249,7 +257,8 @@ def announce_approvals(request: SentRequest) -> None:
 
 
 def _deciders(proposal: UndecidedProposal) -> str:
-    return _may_approve(_arguments(proposal).get("approvers") if is_compaction(proposal) else proposal.may_fulfil)
+    names = _arguments(proposal).get("approvers") if is_compaction(proposal) else proposal.may_fulfil
+    return f"{_may_approve(names)}{rejections(proposal)}"
 
 
 def _may_approve(names: Sequence[str] | None) -> str:

@@ -238,6 +238,18 @@ CALL = {"method": "tools/call", "params": {"name": "write", "arguments": {"path"
 OTHER = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "/etc/passwd"}}}
 
 
+async def test_the_list_names_those_who_rejected_a_proposal() -> None:
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        participant(gateway, "coder") as coder,
+        participant(gateway, "bob") as bob,
+    ):
+        made = await coder.send("mcp/proposal", {"method": "tools/call", "params": {"name": "write"}}, to="files")
+        await bob.send("mcp/reject", {"reason": "no"}, to="coder", correlation_id=(made.id,))
+        listed = await mew("proposals", *seat(gateway))
+    assert listed.out.splitlines()[0].endswith("; ada may approve; rejected by bob")
+
+
 async def test_a_proposal_that_was_shown_is_never_another_one() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway, participant(gateway, "files") as files:
         written: list[str] = []
