@@ -6,7 +6,7 @@ the fate of the message.
 
 from collections.abc import Set as AbstractSet
 
-from mew_protocol.payloads.text_fit import Fit, TextBasis, decided
+from mew_protocol.payloads.text_fit import Fit, TextBasis, with_headroom
 
 from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.context.ledger import Ledger
@@ -96,7 +96,7 @@ def _fit(
     `leaving_tokens` as in `_kept_tokens`.
     """
     window_tokens = tracker.shown_limit_tokens
-    fit = decided(
+    fit = with_headroom(
         Fit(
             fits=None,
             tokens=tokens,

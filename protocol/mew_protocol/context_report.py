@@ -77,7 +77,7 @@ def answer_reserve_tokens(window_tokens: int) -> int:
     return min(4_096, window_tokens // 20)
 
 
-class _Part(BaseModel):
+class _ReportModel(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
 
@@ -89,7 +89,7 @@ def report_time(at: str) -> datetime:
     return moment
 
 
-class LastReported(_Part):
+class LastReported(_ReportModel):
     """The provider's newest figure, shown while `tokens` is absent or projected."""
 
     tokens: int = Field(ge=0)
@@ -97,7 +97,7 @@ class LastReported(_Part):
     call_id: str | None = None
 
 
-class BreakdownPart(_Part):
+class BreakdownPart(_ReportModel):
     """One part of the context, in tokens. An `exact` part is the difference of two reported figures."""
 
     part: PartName
@@ -109,7 +109,7 @@ SummaryWriter = Literal["model", "extract"]
 """Who wrote a summary: a model, or the agent itself by quoting sentences of the messages."""
 
 
-class CallCosts(_Part):
+class CallCosts(_ReportModel):
     """Tokens and money of model calls: sums of the provider's reports.
 
     Tokens are absent if no call reported them, `cached_tokens` unless each did, and `amount` unless the price of each
@@ -170,7 +170,7 @@ class CompactionCost(CallCosts):
         return self._with("" if self.freed_per_token is None else f"{self.freed_per_token:.1f} freed per token")
 
 
-class LastCompaction(_Part):
+class LastCompaction(_ReportModel):
     """The last compaction. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
 
     `basis` is the basis of `freed_tokens`; `freed_gross_basis` that of the removed tokens, without the new summary.
@@ -196,7 +196,7 @@ class LastCompaction(_Part):
     reason: str | None = None
 
 
-class Injection(_Part):
+class Injection(_ReportModel):
     """A recovery prompt or countdown in the agent's current prompt."""
 
     kind: str
@@ -204,7 +204,7 @@ class Injection(_Part):
     text: str = ""
 
 
-class PinReport(_Part):
+class PinReport(_ReportModel):
     """A text that an agent sends verbatim with every request. `tokens` is projected.
 
     `hash` comes from `pin_hash`, so that a peer can check the text. `origin` is the participant that pinned it, `agent
@@ -222,7 +222,7 @@ def pin_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-class SavingSuggestion(_Part):
+class SavingSuggestion(_ReportModel):
     """A way to save tokens: the action, the projected saving, and the lost share of the context's value."""
 
     text: str
@@ -230,7 +230,7 @@ class SavingSuggestion(_Part):
     impact: Literal["low", "medium", "high"]
 
 
-class Waiting(_Part):
+class Waiting(_ReportModel):
     """Why an agent waits, and since when.
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are the proposed ones, without
@@ -253,7 +253,7 @@ class Waiting(_Part):
     message: str | None = None
 
 
-class AgentMode(_Part):
+class AgentMode(_ReportModel):
     """The current mode of a third-party agent, with the agent's own name.
 
     `asks` says whether the agent asks before it writes files or runs commands; absent if unknown. `chosen` says whether
@@ -265,7 +265,7 @@ class AgentMode(_Part):
     chosen: bool = False
 
 
-class Progress(_Part):
+class Progress(_ReportModel):
     """The progress of an agent's long task: `done` of `total`, in `unit`, since `since`.
 
     `compaction`: the history is summarised in pieces, each with a model call; a single call reports no progress.
@@ -279,7 +279,7 @@ class Progress(_Part):
     since: str
 
 
-class SenderSpending(_Part):
+class SenderSpending(_ReportModel):
     """Tokens spent on answers to one sender within the hour before `at`.
 
     `tokens` sums the reported tokens, and is absent without reports; `unreported_calls` (for some agents: turns)
@@ -293,7 +293,7 @@ class SenderSpending(_Part):
     at: str
 
 
-class QueuedMessages(_Part):
+class QueuedMessages(_ReportModel):
     """The unread chats: their number, their tokens, and the arrival of the oldest."""
 
     oldest_at: str | None = None
@@ -302,7 +302,7 @@ class QueuedMessages(_Part):
     basis: Literal["tokenizer", "projected", "heuristic"]
 
 
-class SessionContext(_Part):
+class SessionContext(_ReportModel):
     """The context of one session: a separate conversation of an agent with `participant`.
 
     The keys are those of a status. Its `context` only has the keys that show how full the session is.
@@ -317,7 +317,7 @@ class SessionContext(_Part):
     context: "ContextReport"
 
 
-class ContextReport(_Part):
+class ContextReport(_ReportModel):
     """The state of a context window at one moment, as known to its agent.
 
     `tokens` and `max_tokens` are in the status payload itself; see `Status`. With the measure `cumulative`,

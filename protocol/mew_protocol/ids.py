@@ -19,7 +19,7 @@ MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 200
 """Ids in UTF-8: file systems allow 255 bytes for the name of a file, and the files of a participant add to its id."""
 
-_NEW_ID = re.compile(r"\w[\w.-]*")
+_TYPED_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
 _BETWEEN_MESSAGES = re.compile(r"[,:;>] | to ")
 """The separators of displays between sender, addressees and text: `ada to bob: hello`."""
@@ -67,13 +67,13 @@ def invited_id_problem(text: str) -> str | None:
     return problem
 
 
-def new_id_problem(text: str) -> str | None:
+def typed_id_problem(text: str) -> str | None:
     """Return the problem with an id that a person chooses for a new participant, or None.
 
     Stricter than `id_problem`, because people type these ids in commands and in messages.
     """
     problem = id_problem(text)
-    if problem is None and _NEW_ID.fullmatch(text) is None:
+    if problem is None and _TYPED_ID.fullmatch(text) is None:
         problem = f"'{text}' is not a valid id; use letters, digits, '.', '_' and '-', and no '.' or '-' at the start"
     return problem
 

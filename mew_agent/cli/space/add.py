@@ -14,7 +14,7 @@ import typer
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
-from mew_protocol.ids import new_id_problem
+from mew_protocol.ids import typed_id_problem
 from mew_settings.participant_types import AddedBy, participant_types
 from mew_settings.private_files import replace_file
 from mew_settings.roles import Role, invitation
@@ -147,7 +147,7 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
 
 def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
     # Check everything before the first change.
-    problem = new_id_problem(newcomer.name)
+    problem = typed_id_problem(newcomer.name)
     if problem:
         raise ConfigError("NAME", problem)
     path = space_config_path(place.config, place.folder)

@@ -12,7 +12,7 @@ import typer
 from mew_board import conversation_lines as notes
 from mew_board.quoting import clean
 from mew_protocol import kinds
-from mew_protocol.ids import new_id_problem
+from mew_protocol.ids import typed_id_problem
 from mew_settings.roles import ROLE_PATTERNS, invitation
 
 from mew_agent.cli.app import terminal
@@ -43,7 +43,7 @@ def invite(
     Your participant needs `space/invite` and every capability that it gives. The invitation lasts until `mew agent
     remove`. `mew agent add` writes a participant to space.yaml and starts its program.
     """
-    if (problem := new_id_problem(name)) is not None:
+    if (problem := typed_id_problem(name)) is not None:
         raise ConfigError("NAME", problem)
     payload = invitation(name, _given(rights or ()))
     api = find_gateway(connection)

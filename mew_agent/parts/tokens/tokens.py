@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from mew_protocol.ids import id_problem, new_id_problem
+from mew_protocol.ids import id_problem, typed_id_problem
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
@@ -189,7 +189,7 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         wanted = [*space.patterns_of(participant)]
     else:
         wanted = read_capabilities("--capabilities", capabilities)
-        if (unfit := new_id_problem(participant)) is not None:
+        if (unfit := typed_id_problem(participant)) is not None:
             raise ConfigError("PARTICIPANT", unfit)
         warn_of_unknown_kinds(wanted)
     running = running_space(path, space)

@@ -34,10 +34,10 @@ AttentionLevel = Literal["blocking", "warning", "notice"]
 
 LEVELS: Final[tuple[AttentionLevel, ...]] = ("blocking", "warning", "notice")
 
-Mark = Literal[" ", "-", "+", "@"]
+RowMark = Literal[" ", "-", "+", "@"]
 """A line of both texts, of the one before, of the one after, or the place of the next lines."""
 
-Row = tuple[Mark, str]
+Row = tuple[RowMark, str]
 
 
 class TextChange(Payload):

@@ -143,10 +143,10 @@ def fit_in(
         reason=report.reason or ("no_call_yet" if context is None else None),
         as_of=as_of,
     )
-    return decided(known) if outdated is None else known.model_copy(update={"reason": "outdated"})
+    return with_headroom(known) if outdated is None else known.model_copy(update={"reason": "outdated"})
 
 
-def decided(known: Fit) -> Fit:
+def with_headroom(known: Fit) -> Fit:
     """Return the figures with derived ones: reserve, headroom, and `fits`."""
     context, window = known.context_tokens, known.max_tokens
     if window is None or context is None:

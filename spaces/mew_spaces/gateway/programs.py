@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
-from mew_protocol.ids import new_id_problem
+from mew_protocol.ids import typed_id_problem
 from mew_settings.participant_types import participant_types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -15,7 +15,7 @@ from mew_spaces.gateway.http_bodies import AddableType, ProgramAnswer
 
 
 def _new_id(text: str) -> str:
-    if problem := new_id_problem(text):
+    if problem := typed_id_problem(text):
         raise ValueError(problem)
     return text
 
