@@ -14,7 +14,7 @@ from mew_spaces.launch.processes import RUN_VARIABLE
 from tests.support.cli import Outcome, run_program
 from tests.support.space_folder import Folder, environment
 from tests.support.waiting import until
-from tests.support.warm_start import MEW, PYTHON, SERVER, SHOWN_BYTES, WarmPopen
+from tests.support.warm_start import MEW, PYTHON, REAL_MEW, SERVER, SHOWN_BYTES, WarmPopen
 
 pytestmark = pytest.mark.skipif(subprocess.Popen is not WarmPopen, reason="processes are copied on Linux only")
 
@@ -97,10 +97,6 @@ def test_a_copy_ends_by_a_signal_that_comes_at_once(number: signal.Signals, tmp_
 def test_a_copy_of_mew_prints_its_version_and_knows_wrong_commands(tmp_path: Path) -> None:
     assert run_program((*MEW, "--version"), tmp_path, os.environ).out.startswith("mew ")
     assert run_program((*MEW, "nonsense"), tmp_path, os.environ).code == 2
-
-
-REAL_MEW = (str(sys.executable), "-m", "mew_agent")
-"""`mew` in a Python of its own, which knows of no copies: so does all that it starts."""
 
 
 @pytest.mark.parametrize("command", [MEW, REAL_MEW], ids=["copied", "real"])

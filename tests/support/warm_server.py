@@ -131,12 +131,31 @@ def _show(request: dict[str, Any]) -> None:
 
 
 def become(request: dict[str, Any], own_server: socket.socket | None) -> None:
-    """Run the program of a request, as Python would run it."""
+    """Run the program of a request, and those by which it replaces itself."""
     os.chdir(request["folder"])
     os.environ.update(request["environment"])
+    warm_start.install_in_copy()
     if own_server is not None:
         warm_start.use(own_server)
         warm_start.install()
+    path = sys.path.copy()
+    is_to_run = True
+    while is_to_run:
+        is_to_run = False
+        try:
+            run_as_python(request)
+        except warm_start.Replaced as end:
+            is_to_run = True
+            request = {**request, "command": end.command, "environment": end.environment}
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.environ.clear()
+            _show(request)
+            os.environ.update(end.environment)
+            sys.path[:] = path
+
+
+def run_as_python(request: dict[str, Any]) -> None:
+    """Run a program as Python would run it."""
     sys.orig_argv = request["command"]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
@@ -160,6 +179,8 @@ def become(request: dict[str, Any], own_server: socket.socket | None) -> None:
             sys.path[:0] = [str(Path(target).resolve().parent), *added]
             sys.argv = [target, *arguments]
             runpy.run_path(target, run_name="__main__")
+    except warm_start.Replaced:
+        raise
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             exit_codes.append((end.code or 0) & 0xFF)

@@ -4,13 +4,14 @@ A Python that becomes `mew` imports for half a second of processor time, and the
 names `PYTHON` as the program, and where the product starts its own command, `subprocess` and `anyio` ask a server
 process for a copy of it (`warm_server`). The copy is a child of the process that asked, with a process id, session,
 signals, exit code, standard streams, folder, arguments and environment of its own. A copy that starts programs has a
-server of its own for them. What a copy cannot give is started as usual.
+server of its own for them, for files of Python too. What a copy cannot give is started as usual.
 """
 
 import atexit
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,9 @@ PYTHON: Final = _Warm(sys.executable)
 
 MEW: Final = (PYTHON, "-P", "-m", "mew_agent")
 """The command `mew`."""
+
+REAL_MEW: Final = (str(sys.executable), "-m", "mew_agent")
+"""`mew` in a Python of its own, which knows of no copies: so does all that it starts."""
 
 STARTERS: Final = frozenset({"demo", "gateway", "up"})
 """Commands of `mew` that start others."""
@@ -83,9 +87,9 @@ def install() -> None:
 
 def _can_be_copied(given: dict[str, Any]) -> bool:
     command = given["args"]
-    if isinstance(command, str | bytes | os.PathLike) or not _names_warm_program(command):
-        return False
     environment = os.environ if given["env"] is None else given["env"]
+    if isinstance(command, str | bytes | os.PathLike) or not _names_warm_program(command, environment):
+        return False
     usual: dict[str, Any] = {"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False}
     usual |= {
         "restore_signals": True,
@@ -107,10 +111,44 @@ def _can_be_copied(given: dict[str, Any]) -> bool:
     )
 
 
-def _names_warm_program(command: Any) -> bool:
-    """Return whether a test asked for a copy, or the product starts its own command."""
+def _names_warm_program(command: Any, environment: Any) -> bool:
+    """Return whether a test asked for a copy, or the product starts its own command, or a copy a file of Python."""
     own = (str(sys.executable), "-P", "-m", "mew_agent")
-    return isinstance(command[0], _Warm) or tuple(command[: len(own)]) == own
+    return isinstance(command[0], _Warm) or tuple(command[: len(own)]) == own or _names_file(command, environment)
+
+
+def _names_file(command: Any, environment: Any) -> bool:
+    """Return whether this process is a copy, and a command runs a file with its Python."""
+    if not _execute or len(command) < 2 or not str(command[1]).endswith(".py"):
+        return False
+    found: str | None = shutil.which(command[0], path=environment.get("PATH"))
+    return found == sys.executable
+
+
+class Replaced(SystemExit):
+    """A program ends, and its process is to run another one, as by `os.execvpe`."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        super().__init__()
+        self.command = command
+        self.environment = environment
+
+
+_execute: list[Any] = []
+"""The function that replaces a program; in a copy only."""
+
+
+def install_in_copy() -> None:
+    """Let this copy, and what it starts, run files of Python without a new start of Python."""
+    _execute.append(os.execvpe)
+
+    def replace(file: str, command: list[str], environment: dict[str, str]) -> None:
+        has_same_variables = _python_variables(environment) == _python_variables(os.environ)
+        if has_same_variables and _names_file(command, environment):
+            raise Replaced(command, environment)
+        _execute[0](file, command, environment)
+
+    os.execvpe = replace  # type: ignore[assignment]
 
 
 def shown(words: Iterable[Any]) -> bytes:

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli import mew
-from tests.support.warm_start import MEW
+from tests.support.warm_start import MEW, REAL_MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a program takes another's place on POSIX systems only")
 
@@ -22,11 +23,11 @@ sys.exit(7)
 """
 
 
-def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def mew_run(folder: Path, *arguments: str, command: Sequence[str] = MEW) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[3])
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
     return subprocess.run(
-        (*MEW, "run", *WHO, *arguments),
+        (*command, "run", *WHO, *arguments),
         cwd=folder,
         env={**environment, "PYTHONPATH": root},
         capture_output=True,
@@ -36,9 +37,10 @@ def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_python_file_gets_environment_arguments_and_its_exit_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [MEW, REAL_MEW], ids=["copied", "real"])
+def test_python_file_gets_environment_arguments_and_its_exit_code(tmp_path: Path, command: Sequence[str]) -> None:
     (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
-    done = mew_run(tmp_path, "show.py", "--participant", "mine")
+    done = mew_run(tmp_path, "show.py", "--participant", "mine", command=command)
     assert done.stdout == "ada|demo|ws://127.0.0.1:4711|secret|['--participant', 'mine']\n"
     assert done.returncode == 7
 
