@@ -182,6 +182,8 @@ async def test_the_verbs_of_the_command_line_work_in_the_composer(open_dashboard
         await eve.received(kinds.CAPABILITY_REVOKE)
         await run("/invite grace person")
         await expect(said).to_contain_text("grace was added. Its token, shown only once: ")
+        await run("/constructor coder")
+        await expect(said).to_have_text("Unknown command /constructor. Type / to see the commands.")
         await run("/restart coder")  # the old name
         asked = await coder.received(kinds.PARTICIPANT_RESTART)
         await coder.report(status="restarted", to=["ada"])

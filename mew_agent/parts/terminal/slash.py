@@ -118,9 +118,7 @@ _PAYLOADS: Final[Mapping[str, Callable[[list[str]], dict[str, Any]]]] = {
 """How words become a payload where it has no fields."""
 
 OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
-    "/restart": ("/reset", "it clears the history; `mew restart` restarts a program and keeps it"),
-    "/stop": ("/shutdown", "it ends the program"),
-    "/kick": ("/remove", "it ends the membership"),
+    f"/{verb['formerly']}": (f"/{name}", verb["does"]) for name, verb in VERBS.items() if "formerly" in verb
 }
 """Other names of commands, and the effect of the command."""
 

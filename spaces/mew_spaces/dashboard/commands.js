@@ -26,7 +26,7 @@ export const COMMANDS = {
 };
 
 /** Names of commands from before, and what they are called now. */
-const RENAMED = { restart: "reset", kick: "remove", stop: "shutdown" };
+const RENAMED = new Map(Object.entries(ACTIONS).map(([name, { formerly }]) => [formerly, name]));
 
 /** A role, or a kind; kinds have a slash or a star, except `chat`. */
 function known(word) {
@@ -73,7 +73,7 @@ export function permitted(patterns, target) {
 export function readLine(line, targets, known) {
   const match = /^\/([a-z]+)(?:\s+([\s\S]*))?$/.exec(line.trim());
   if (!match) return { kind: "chat", payload: { text: line, receipts: true }, to: recipients(line, targets, known) };
-  const name = RENAMED[match[1]] ?? match[1];
+  const name = RENAMED.get(match[1]) ?? match[1];
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   if (name === "urgent" && match[2]?.trim()) return { kind: "chat", payload: { text: match[2], receipts: true, urgent: true }, to: recipients(match[2], targets, known) };
   if (!command) throw new InvalidCommand(`Unknown command /${name}. Type / to see the commands.`);
