@@ -27,7 +27,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.capability import Ended, EndedRights
 from mew_protocol.payloads.chat import REFUSED, Acknowledge, Chat, ChatFailure, chat_refusal_in
-from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
+from mew_protocol.payloads.participant import CompactDone, Status, is_preliminary, refusal_in
 from mew_protocol.payloads.text_fit import Fit
 from mew_protocol.status_word import status_word
 from pydantic import BaseModel
@@ -114,11 +114,8 @@ class CompactionRequest(PendingRequest):
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. An outcome precedes the final status, and takes precedence."""
-        if (
-            envelope.sender == self.peer
-            and envelope.kind == kinds.PARTICIPANT_STATUS
-            and envelope.body.get("status") not in (None, "compacting")
-        ):
+        is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
+        if is_status and not is_preliminary(envelope, self.sent.kind):
             self.complete(reply=envelope)
         return super().receive(envelope)
 
@@ -134,9 +131,9 @@ class ControlRequest(PendingRequest):
     """A control; a peer refuses it with a status."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. A status about the start of the work is no answer."""
+        """See `PendingRequest.receive`."""
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
-        if is_status and envelope.body.get("status") in ("compacting", "forgetting"):
+        if is_status and is_preliminary(envelope, self.sent.kind):
             return None
         if is_status and (problem := refusal_in(envelope.body.get("status"))) is not None:
             self.complete(failure=ControlRefused(self.peer, self.sent.kind, problem))

@@ -8,10 +8,10 @@ from which readers compute ages.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, islice, takewhile
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from mew_protocol.context_report import (
     COUNTED,
@@ -24,6 +24,7 @@ from mew_protocol.context_report import (
     Waiting,
 )
 from mew_protocol.envelope import parse_time
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
@@ -77,6 +78,20 @@ def has_context(status: Status | None) -> bool:
 def failure(status: Status | None) -> str | None:
     """Return the reason for a failed last turn; None without one."""
     return state(status.status or "") if status is not None and status.word.has("failure") else None
+
+
+def chat_failure(
+    answer: Mapping[str, Any], status: Status | None, *, status_id: str | None, id_before: str | None
+) -> str | None:
+    """Return why an agent failed to answer a chat; None if it did not fail. `answer` is the payload of its answer.
+
+    An agent of another implementation reports the cause in its `status` before it answers. That status counts if its id
+    is not that of the status before the question.
+    """
+    if status_id != id_before and (reported := failure(status)) is not None:
+        return reported
+    is_answered = answer.get("failure") is None
+    return None if is_answered else str(value_at(answer, "failure", "problem") or "no reason given")
 
 
 def is_quiet(status: Status | None) -> bool:

@@ -78,9 +78,8 @@ def chat(
         announce_approvals(sent)
         body, receipt = _answer(sent)
         _print_answer(request, body, receipt)
-        # An agent of another implementation reports the cause of its failure before its answer.
-        has_failed = body.get("failure") is not None or words.failure(sent.status_since) is not None
-        return ExitCode.FAILED if has_failed else ExitCode.DONE
+        ids = {"status_id": sent.last_status_id, "id_before": sent.status_id_before}
+        return ExitCode.DONE if words.chat_failure(body, sent.last_status, **ids) is None else ExitCode.FAILED
 
 
 def compact(
@@ -111,14 +110,11 @@ def compact(
     with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent:
         if not OUTPUT.is_json:
             announce_approvals(sent)
-        while True:
-            kind, body = sent.next_answer(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
-            if kind == kinds.PARTICIPANT_COMPACT_DONE:
-                return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
-            status = parse_answer(Status, body, request.target)
-            if status.status != "compacting":
-                # A participant without the capability `participant/compact-done` reports the outcome here.
-                return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
+        kind, body = sent.next_answer(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
+        if kind == kinds.PARTICIPANT_COMPACT_DONE:
+            return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
+        status = parse_answer(Status, body, request.target)
+        return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
 
 
 def _print_answer(request: TargetedRequest, body: Mapping[str, Any], receipt: ReadReceipt | None) -> None:
@@ -193,7 +189,7 @@ def forget(
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
     with request.send(kinds.PARTICIPANT_FORGET, payload) as sent:
         before = sent.last_status.messages_in_context if sent.last_status is not None else None
-        status = sent.next_status(passing=("compacting", "forgetting"))
+        status = sent.next_status()
     word = status.status
     if word in ("compacted", "forgot") and before is not None:
         dropped = max(0, before - status.messages_in_context)

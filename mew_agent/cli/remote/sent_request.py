@@ -19,7 +19,15 @@ from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.expectations import expectation
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.participant import CONTROL_ANSWERS, Board, BoardEntry, Status, refusal_in, report_of
+from mew_protocol.payloads.participant import (
+    CONTROL_ANSWERS,
+    Board,
+    BoardEntry,
+    Status,
+    is_preliminary,
+    refusal_in,
+    report_of,
+)
 from mew_settings.setting_problems import did_you_mean, first_problem
 from pydantic import BaseModel, ValidationError
 
@@ -82,12 +90,12 @@ class SentRequest:
 
     _calls_before: int | None = field(init=False)
     """The model calls before this request."""
-    _status_before: str | None = field(init=False)
+    status_id_before: str | None = field(init=False)
     """The id of the last status before this request."""
 
     def __post_init__(self) -> None:
         self._calls_before = _calls(self.last_status)
-        self._status_before = self._last_status_id
+        self.status_id_before = self.last_status_id
         self.show_progress()
 
     def show_progress(self) -> None:
@@ -102,7 +110,7 @@ class SentRequest:
         self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
 
     def next_answer(self, *kinds: str, accept_uncorrelated: bool = False) -> tuple[str, Mapping[str, Any]]:
-        """Return kind and payload of the next answer of these kinds from the participant.
+        """Return kind and payload of the next answer of these kinds from the participant. Skips preliminary answers.
 
         `accept_uncorrelated` also accepts an envelope addressed to the sender without a correlation id, for agents that
         do not correlate. Raises `PeerTimeout`, `NotConnected` or, for a chat, `ChatRefused`.
@@ -121,24 +129,17 @@ class SentRequest:
                     follow()
             body = object_at(event.body) if event.name == "envelope" else {}
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
-                self._raise_refusal(body)
-                if body.get("kind") in kinds:
-                    return str(body["kind"]), body.get("payload") or {}
+                answer = Draft.model_validate(body)
+                if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
+                    raise ChatRefused(self.participant, clean(problem))
+                if answer.kind in kinds and not is_preliminary(answer, self.sent.kind):
+                    return answer.kind, answer.body
             elif changed == self.participant and not check_known(self.api, self.board, changed).connected:
                 raise ParticipantOffline(self.api.gateway, f"'{self.participant}' left before it answered")
 
-    def _raise_refusal(self, body: Mapping[str, Any]) -> None:
-        """Raise `ChatRefused` if an answer refuses our chat."""
-        answer = Draft.model_validate(body)
-        if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
-            raise ChatRefused(self.participant, clean(problem))
-
-    def next_status(self, *, passing: tuple[str, ...] = ()) -> Status:
-        """Return the status that answers the request. Skips one of `passing`, which comes first."""
-        while True:
-            status = parse_answer(Status, self.next_answer(kinds.PARTICIPANT_STATUS)[1], self.participant)
-            if status.status not in passing:
-                return status
+    def next_status(self) -> Status:
+        """Return the next status that answers the request."""
+        return parse_answer(Status, self.next_answer(kinds.PARTICIPANT_STATUS)[1], self.participant)
 
     @property
     def last_status(self) -> Status | None:
@@ -147,12 +148,8 @@ class SentRequest:
         return entry.status if entry is not None else None
 
     @property
-    def status_since(self) -> Status | None:
-        """The participant's last status since the request; None if there is none."""
-        return self.last_status if self._last_status_id != self._status_before else None
-
-    @property
-    def _last_status_id(self) -> str | None:
+    def last_status_id(self) -> str | None:
+        """The id of the participant's last status."""
         entry = entry_of(self.board, self.participant)
         return entry.status_id if entry is not None else None
 

@@ -35,6 +35,7 @@ from mew_agent.errors import ConfigError, MewAgentError, PeerError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.messenger import PendingRequest
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import PeerContext
 from mew_agent.participant.stored_messages import stored_messages
 from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
@@ -168,7 +169,7 @@ class SpaceOffers:
         me = await self._me(to)
         if to is None or wait_seconds == 0:
             return {"id": (await me.chat(text, to=to or ())).id, "to": to, "answer": None}
-        before = me.peers[to].context.at if to in me.peers else ""
+        before = _context_of(me, to)
         request = PendingRequest(me.messenger.draft(kinds.CHAT, Chat(text=text), to=(to,)), to, kinds.CHAT)
         outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
         try:
@@ -177,11 +178,9 @@ class SpaceOffers:
         except PeerTimeout:
             return {**outcome, "waited_seconds": wait_seconds}
         outcome["answer"] = str(answer.body.get("text") or "")
-        # An agent of another implementation reports the cause of its failure before its answer.
-        context = me.peers[to].context if to in me.peers else None
-        reported = words.failure(context.as_status()) if context is not None and context.at != before else None
-        failure = reported or value_at(answer.body, "failure", "problem")
-        return outcome if failure is None else {**outcome, "failed": str(failure)}
+        now = _context_of(me, to)
+        failure = words.chat_failure(answer.body, now.as_status(), status_id=now.at, id_before=before.at)
+        return outcome if failure is None else {**outcome, "failed": failure}
 
     async def read_board(
         self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False
@@ -442,6 +441,10 @@ def board_text(board: Board, now: datetime) -> str:
 
 def _name(entry: BoardEntry) -> str:
     return clean(entry.id) + ("" if entry.connected else " (not connected)")
+
+
+def _context_of(me: Participant, peer: str) -> PeerContext:
+    return me.peers[peer].context if peer in me.peers else PeerContext()
 
 
 def _as_chat(envelope: Envelope) -> dict[str, Any]:

@@ -137,6 +137,17 @@ def refusal_in(status: object) -> str | None:
     return read.detail if read.word == "refused" else None
 
 
+def is_preliminary(answer: Draft, control: str) -> bool:
+    """Return True if an answer to a control of this kind does not end it: its work has begun, and another one follows.
+
+    A participant without the capability `participant/compact-done` reports the outcome in a status with a word.
+    """
+    if answer.kind != kinds.PARTICIPANT_STATUS or control not in (kinds.PARTICIPANT_COMPACT, kinds.PARTICIPANT_FORGET):
+        return False
+    word = StatusWord.read(answer.body.get("status"))
+    return word.has("begun") or (control == kinds.PARTICIPANT_COMPACT and not word.word)
+
+
 def is_whole_status(status: Draft) -> bool:
     """Return True if a `participant/status` may replace the sender's last one.
 

@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import AnswerLost, PeerAbsent, PeerTimeout, Refused
-from mew_agent.participant.messenger import PendingRequest, PendingRequests
+from mew_agent.participant.messenger import CompactionRequest, ControlRequest, PendingRequest, PendingRequests
 from mew_agent.participant.peers import Peer, PeerChanges
 
 
@@ -32,6 +32,27 @@ def test_only_the_first_answer_of_the_peer_counts() -> None:
         requests.receive(first, PeerChanges())
         requests.receive(envelope("mcp/response", "bob", "q", name="2"), PeerChanges())
     assert request.reply_or_raise(1.0) is first
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "is_answer"),
+    [
+        ("participant/request-status", "compacting", True),  # the word of what its agent does now
+        ("participant/forget", "forgetting", False),
+        ("participant/forget", "forgot", True),
+        ("participant/forget", None, True),
+        ("participant/compact", "compacting", False),
+        ("participant/compact", None, False),
+        ("participant/compact", "compacted", True),
+    ],
+)
+def test_a_status_about_begun_work_answers_no_control(kind: str, word: str | None, is_answer: bool) -> None:
+    sent = envelope(kind, "ada", name="q")
+    compacts = kind == "participant/compact"
+    request = CompactionRequest(sent, "bob") if compacts else ControlRequest(sent, "bob", "participant/status")
+    payload: dict[str, Any] = {"messages_in_context": 1} | ({} if word is None else {"status": word})
+    request.receive(envelope("participant/status", "bob", "q", payload=payload))
+    assert request.done.is_set() is is_answer
 
 
 def test_only_the_gateway_refuses_a_request() -> None:

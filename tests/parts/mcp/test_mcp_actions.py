@@ -79,15 +79,16 @@ async def test_a_failure_belongs_to_the_chat_that_was_sent_before_it(gateway: Ru
         text = request["payload"]["text"]
         if text == "unreachable":
             await status(client, "model_unreachable:refused")
-        failure = {"failure": {"code": "timeout", "problem": "too slow"}} if text == "slow" else {}
+        failures = {"slow": {"code": "timeout", "problem": "too slow"}, "silent": {"code": "timeout"}}
+        failure = {"failure": failures[text]} if text in failures else {}
         about = {"to": ["ada"], "correlation_id": [request["id"]]}
         await client.send_envelope("chat", {"text": "well", **failure}, **about)
 
     async with answering(gateway, "coder", answer), acting(gateway) as ada:
-        texts = ("unreachable", "fine", "slow", "unreachable")
+        texts = ("unreachable", "fine", "slow", "unreachable", "silent")
         answers = [await ada.send_chat(text, "coder", wait_seconds=PATIENCE_SECONDS) for text in texts]
     unreachable = "model unreachable: refused"
-    assert [one.get("failed") for one in answers] == [unreachable, None, "too slow", unreachable]
+    assert [one.get("failed") for one in answers] == [unreachable, None, "too slow", unreachable, "no reason given"]
 
 
 async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway) -> None:

@@ -122,6 +122,18 @@ async def test_request_carries_target_reason_and_one_recipient(gateway: RunningG
     assert received[0]["from"] == "ada"
 
 
+async def test_a_status_without_a_word_is_no_outcome_of_a_compaction(gateway: RunningGateway) -> None:
+    async def reports_first(client: Client, request: Message) -> None:
+        await client.send_envelope(
+            "participant/status", {"messages_in_context": 90}, to=["ada"], correlation_id=[request["id"]]
+        )
+        await compacts(client, request)
+
+    async with answering(gateway, "coder", reports_first):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert (outcome.code, "freed 71,366 tokens, 84 messages" in outcome.out) == (0, True)
+
+
 async def test_skipped_compaction_prints_the_reason_and_exits_with_3(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", skips) as client:
         await status(client, **AFTER)
