@@ -3,8 +3,8 @@
 import ROLE_PATTERNS from "./roles.json" with { type: "json" }; // Python reads the same files
 import VERBS from "./verbs.json" with { type: "json" };
 
-/** Whether an envelope is the status that ends a request, and not that of its beginning. */
-export const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.said?.stage !== "begun";
+/** Whether an envelope is a status. */
+export const isStatus = (envelope) => envelope.kind === "participant/status";
 
 /** What a revocation does with the rights that its recipient passed on, if they do not end. */
 const KEEP = "others keep it";
@@ -29,11 +29,11 @@ const OWN = {
  * line, `confirm` a question before it is sent, `isAnswer` which envelope ends it (without: the gateway's receipt does),
  * `target` the key of the payload that names the participant where the gateway carries it out.
  */
-export const ACTIONS = Object.fromEntries(Object.entries(VERBS).map(([name, verb]) => [name, { ...verb, ...OWN[name], isAnswer: answers(verb.answer) }]));
+export const ACTIONS = Object.fromEntries(Object.entries(VERBS).map(([name, verb]) => [name, { ...verb, ...OWN[name], isAnswer: answers(verb) }]));
 
-function answers(kind) {
-  if (kind === "participant/status") return isStatus;
-  return kind && ((envelope) => envelope.kind === kind);
+function answers({ kind, answer }) {
+  if (kind === "participant/forget") return (envelope) => isStatus(envelope) && envelope.said?.stage !== "begun";
+  return answer && ((envelope) => envelope.kind === answer);
 }
 
 /** The payload of an action on a participant, from the values of its fields; empty ones are left out. */
