@@ -24,7 +24,7 @@ SUMMARY_MAX_TOKENS = 2048
 Prices = Mapping[int, int]  # tokens of each item in the next prompt, by seq
 
 
-Batch = list[Item]
+CallResults = list[Item]
 """Results of one reply's tool calls, cleared together: their total size is known better than each size."""
 
 
@@ -91,7 +91,7 @@ class _PlanningInput:
             return 0
         return summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
 
-    def saving(self, batch: Batch) -> int:
+    def saving(self, batch: CallResults) -> int:
         """Return the tokens saved by replacing these tool results with notes."""
         return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
@@ -158,7 +158,7 @@ def _remains_at_most(inputs: _PlanningInput, most: MostTokens) -> int:
     return most.fixed + budget + sum(most.items[item.seq] for item in inputs.items[len(leaving) :])
 
 
-def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:
+def _sizes(inputs: _PlanningInput, results: Sequence[CallResults]) -> list[tuple[int, int]]:
     """Return the size after evicting each number of turns: with all remaining outputs, and with all of them cleared."""
     saving = sum(inputs.saving(batch) for batch in results)
     sizes = [(inputs.present_tokens, inputs.present_tokens - saving)]
@@ -173,7 +173,7 @@ def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, 
 
 
 def _fewest_turns(
-    inputs: _PlanningInput, counts: Iterable[int], results: Sequence[Batch], target_tokens: int
+    inputs: _PlanningInput, counts: Iterable[int], results: Sequence[CallResults], target_tokens: int
 ) -> CompactionPlan | None:
     """Evict the fewest turns that reach the target, and clear the oldest remaining outputs as needed; None if
     impossible.
@@ -186,7 +186,7 @@ def _fewest_turns(
     return None
 
 
-def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> CompactionPlan | NothingToDo:
+def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[CallResults]) -> CompactionPlan | NothingToDo:
     """Come as close as possible to an unreachable target."""
     sizes = _sizes(inputs, results)
     # More evictions are not always smaller: each may need a larger summary.
@@ -195,7 +195,7 @@ def _as_much_as_helps(inputs: _PlanningInput, results: Sequence[Batch]) -> Compa
 
 
 def _with_stubs(
-    inputs: _PlanningInput, count: int, size: int, results: Sequence[Batch], target_tokens: int
+    inputs: _PlanningInput, count: int, size: int, results: Sequence[CallResults], target_tokens: int
 ) -> CompactionPlan | None:
     evicted_up_to = inputs.old[count - 1][-1].seq if count else -1
     chosen: list[int] = []
@@ -221,10 +221,10 @@ def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_token
     return min(summary_tokens + evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
-def _long_results(inputs: _PlanningInput) -> list[Batch]:
+def _long_results(inputs: _PlanningInput) -> list[CallResults]:
     """Return the tool results that are longer than their notes, except those that the model has not read."""
-    found: list[Batch] = []
-    unread: list[Batch] = []
+    found: list[CallResults] = []
+    unread: list[CallResults] = []
     for item in inputs.items:
         # A reply after a result shows that the model has read the result.
         if item.role == "assistant":

@@ -67,8 +67,8 @@ MAX_COUNTS = 40
 """Limit of counts for one reply."""
 
 CountText = Callable[[str], Awaitable[int | None]]
-SizeBasis = Literal["server_counted", "projected"]
-Decide = Callable[[int, int, SizeBasis], Awaitable[None]]
+ReplySizeBasis = Literal["server_counted", "projected"]
+Decide = Callable[[int, int, ReplySizeBasis], Awaitable[None]]
 
 
 class ReplyWatch:
@@ -96,7 +96,7 @@ class ReplyWatch:
             return
         self._pieces.append(event.text)
         tokens = self._projection.add(event.text)
-        basis: SizeBasis = "projected"
+        basis: ReplySizeBasis = "projected"
         if self._is_count_due(tokens) and await self._count():
             tokens, basis = self._counted_tokens, "server_counted"
         if self._projection.crosses_step(tokens):
@@ -565,7 +565,7 @@ class Conversation:
             may_wait = pending.compact.trigger != "would_overflow"
             await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)
 
-    async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
+    async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: ReplySizeBasis) -> None:
         """Ask a policy that watches replies. Raises `ReplyStopped`."""
         actions = self.tracker.decide("stream", time.time(), used_tokens=likely_most_tokens).actions
         if not actions:

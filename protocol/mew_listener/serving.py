@@ -105,7 +105,7 @@ async def serving(
     if allowed.origins:
         app = CORSMiddleware(app, allow_origins=allowed.origins, allow_methods=("GET", "POST"), allow_headers=("*",))
     guarded = RequestGuard(app, hosts=(host, *allowed.hosts), origins=allowed.origins)
-    with bounded_logs(), bound_socket(host, port) as listener:
+    with bounded_logs(), listening_socket(host, port) as listener:
         server = Server(guarded, options or ListenerOptions())
         async with server.running(listener):
             try:
@@ -114,7 +114,7 @@ async def serving(
                 stopping()
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """Listen on an address; port 0 picks a free port. Raises `OSError` and `UnicodeError`."""
     family, kind, proto, _, address = min(
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE),

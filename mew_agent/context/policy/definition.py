@@ -108,13 +108,13 @@ class NearLimitRule(PhaseRule):
                 deciding.state = replace(state, armed=False, announced_at_seconds=at)
 
 
-class Intervention(PhaseRule):
+class InterventionRule(PhaseRule):
     """A compaction or a stop. Only the first of these rules that applies acts."""
 
     place: ClassVar[int] = 5
 
     @classmethod
-    def decide(cls, rules: Sequence["Intervention"], deciding: "Deciding") -> None:
+    def decide(cls, rules: Sequence["InterventionRule"], deciding: "Deciding") -> None:
         rule = next((rule for rule in rules if rule.applies(deciding)), None)
         if rule is not None:
             deciding.has_intervened = True
@@ -129,7 +129,7 @@ class Intervention(PhaseRule):
         raise NotImplementedError
 
 
-class CompactRule(Intervention):
+class CompactRule(InterventionRule):
     """Compact to `target` if all conditions hold."""
 
     action: Literal["compact"] = "compact"
@@ -204,7 +204,7 @@ class CompactRule(Intervention):
         return self.model_copy(update={"when": tuple(when), "target": target})
 
 
-class StopRule(Intervention):
+class StopRule(InterventionRule):
     """Abort the reply, report an error, or clear the context if all conditions hold."""
 
     action: acts.Stop
@@ -291,9 +291,9 @@ class Policy(PolicyPart):
         return found
 
     @cached_property
-    def interventions(self) -> Mapping[Phase, tuple[Intervention, ...]]:
+    def interventions(self) -> Mapping[Phase, tuple[InterventionRule, ...]]:
         """The compactions and stops of each phase that has any."""
-        found = [rule for rule in self.rules if isinstance(rule, Intervention)]
+        found = [rule for rule in self.rules if isinstance(rule, InterventionRule)]
         return {rule.phase: tuple(one for one in found if one.phase == rule.phase) for rule in found}
 
     @cached_property

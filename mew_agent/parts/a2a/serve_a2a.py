@@ -18,7 +18,7 @@ from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server, silent_in
+from mew_agent.parts.shared.serving import REACHABLE, run_server, served_agents, silent_in
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -55,7 +55,7 @@ def serve(
     enable_by_environment()
     who = find_identity(connection)
     config = configuration_at(who.run_path)
-    configured, silent = agents_of(config, who), silent_in(config)
+    configured, silent = served_agents(config, who), silent_in(config)
     named = {} if config is None else config.participants
     # The kind of answer of each participant.
     roles = {name: role for name, one in named.items() if name not in silent and (role := one.acts_as) != "observer"}

@@ -16,7 +16,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.parts.openai_api.openai_app import WriteMetrics, create_app, serve_app
 from mew_agent.parts.openai_api.session_choice import SessionPolicy
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server, silent_in
+from mew_agent.parts.shared.serving import REACHABLE, run_server, served_agents, silent_in
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -65,7 +65,7 @@ def serve(
     given = (api_key or "").strip()
     keys = read_keys(given or f"mew-{secrets.token_hex(20)}")
     options = ChatOptions(
-        configured=agents_of(config, who),
+        configured=served_agents(config, who),
         silent=silent_in(config),
         inactivity_seconds=timeout,
         hold_characters=hold,

@@ -38,7 +38,7 @@ async def run_server(
     await participant.run_forever()
 
 
-def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
+def served_agents(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     """Return the agents of space.yaml that answer chats.
 
     Raises `ConfigError` if `who` is a program, whose connection would be replaced.

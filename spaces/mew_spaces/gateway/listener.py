@@ -17,7 +17,7 @@ from mew_listener.http_connection import bearer_of
 from mew_listener.listen_address import in_url
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.proxies import TrustedProxies
-from mew_listener.serving import bound_socket as bound_listener
+from mew_listener.serving import listening_socket
 from mew_listener.websocket_connection import WebSocketConnection, WebSocketOptions, WebSocketRequest
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 
@@ -72,7 +72,7 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
     Raises `PortInUse`, and `SpacesError` if the address cannot be used.
     """
     try:
-        listener = bound_listener(host, port)
+        listener = listening_socket(host, port)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None

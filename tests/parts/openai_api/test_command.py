@@ -14,7 +14,7 @@ from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
 from mew_agent.parts.openai_api.openai_app import create_app, serve_app
 from mew_agent.parts.openai_api.serve_openai import read_keys, serve_until_ended
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.serving import agents_of, silent_in
+from mew_agent.parts.shared.serving import served_agents, silent_in
 from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support import command_space
 from tests.support.cli import mew
@@ -115,9 +115,9 @@ def test_agents_come_from_the_configuration() -> None:
   metered: {meter: "http://127.0.0.1:7100/v1"}
 """
     config = parse_space(f"{SPACE}{foreign}  screen: {{role: observer}}\n")
-    assert agents_of(config, asked_by("ada")) == frozenset({"coder", "codex", "helper"})
+    assert served_agents(config, asked_by("ada")) == frozenset({"coder", "codex", "helper"})
     assert silent_in(config) == frozenset({"metered", "screen"})
-    assert (agents_of(None, asked_by("ada")), silent_in(None)) == (frozenset(), frozenset())
+    assert (served_agents(None, asked_by("ada")), silent_in(None)) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("program", ["coder", "files", "tool"])
@@ -126,7 +126,7 @@ def test_acting_as_a_program_is_refused(program: str) -> None:
     with pytest.raises(
         ConfigError, match=rf"'{program}' is a program; acting as it would end its connection .*a person: ada"
     ):
-        agents_of(parse_space(SPACE), asked_by(program))
+        served_agents(parse_space(SPACE), asked_by(program))
 
 
 @pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])

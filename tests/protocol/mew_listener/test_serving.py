@@ -6,7 +6,7 @@ import pytest
 from mew_listener.connection_limits import UnjoinedLimits
 from mew_listener.http_connection import authenticate, bearer_of
 from mew_listener.listener_options import ListenerOptions
-from mew_listener.serving import bound_socket, serving
+from mew_listener.serving import listening_socket, serving
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -29,7 +29,7 @@ async def test_server_answers_while_its_block_runs(host: str) -> None:
 
 
 async def test_taken_port_is_reported_before_anything_is_served() -> None:
-    with bound_socket("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
+    with listening_socket("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
         async with serving(APP, host="127.0.0.1", port=taken.getsockname()[1], stopping=lambda: None):
             raise AssertionError
 
