@@ -57,7 +57,7 @@ async def test_blanks_and_lines_hide_nothing_that_is_approved(
             await expect(shown).not_to_contain_text("os.system('last')")
             await expect(shown.locator(".cut-mark")).to_contain_text("more characters in 4")
             await expect(approve(shown)).to_be_disabled()
-            await expect(shown).to_contain_text("Approve after you have opened all of it.")
+            await expect(shown).to_contain_text("Open the whole call before you approve it.")
             await shown.locator(".cut-mark").click()
             await expect(shown).to_contain_text("line 499")
             await expect(shown).to_contain_text("os.system('last')")
@@ -217,7 +217,7 @@ async def test_a_click_meant_for_a_withdrawn_proposal_approves_no_other(
         await page.evaluate(PRESS_WHEN_ONE_IS_LEFT)
         await coder.send_envelope(kinds.MCP_WITHDRAW, {"reason": "x"}, to=["writer"], about=[first["id"]])
         pressed = await page.evaluate("window.pressed")
-        await expect(queue).to_contain_text("Not sent: this took the place of another item just now.")
+        await expect(queue).to_contain_text("Not sent: another item was here a moment ago.")
         await page.wait_for_function("(at) => performance.now() > at + 1_000", arg=pressed)
         await approve(queue).click()
         request = await files.received(kinds.MCP_REQUEST)
@@ -283,7 +283,7 @@ NOT_YET_OFFERED = """async () => {
 async def test_approve_waits_until_the_gateway_offers_the_approval(sign_in_page: Page) -> None:
     is_disabled, said, is_still_disabled, said_then = await sign_in_page.evaluate(NOT_YET_OFFERED)
     assert (is_disabled, is_still_disabled) == (True, False)
-    assert said == "ApproveRejectNot, or not yet, among what needs you; it cannot be approved here."
+    assert said == "ApproveRejectNot in your queue (yet), so it cannot be approved here."
     assert said_then == "ApproveReject"
 
 

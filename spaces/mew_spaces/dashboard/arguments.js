@@ -168,6 +168,6 @@ export function renderProposal(lead, call, opened, limits, changes) {
   const key = JSON.stringify([call.to, call.payload?.method, call.payload?.params]);
   const room = new Room({ ...limits, isWhole: opened.has(key) });
   const nodes = renderCall(lead, call, room, changes);
-  const note = room.isWhole ? "Too long to approve on this page; decide in a terminal." : "Approve after you have opened all of it.";
+  const note = room.isWhole ? "Too long to approve on this page; decide in a terminal." : "Open the whole call before you approve it.";
   return { nodes, key, isShown: !room.missing, note: room.missing ? note : "" };
 }

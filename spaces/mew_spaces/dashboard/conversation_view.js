@@ -15,7 +15,7 @@ const SLOWER = 10; // the pause before an entry is drawn again, in drawing times
 const SOON_MS = 50;
 const SLICE_MS = 40; // of drawing; then the page handles input before it continues
 const FOLLOW_PIXELS = 60;
-const NOT_OFFERED = "Not, or not yet, among what needs you; it cannot be approved here.";
+const NOT_OFFERED = "Not in your queue (yet), so it cannot be approved here.";
 
 export class ConversationView {
   /**
@@ -306,7 +306,7 @@ export class ConversationView {
     for (const [index, row] of rows.entries()) node.append(toolRow(row, `tool-${first + index}`, isWhole));
     const said = entry.answer ?? entry.text;
     if (said.trim()) node.append(...body(said, isWhole));
-    else if (entry.state === "running" && entry.hasHole) node.append(make("p", "marks", "The connection was lost meanwhile; the answer appears when it is complete."));
+    else if (entry.state === "running" && entry.hasHole) node.append(make("p", "marks", "The connection was lost; the answer appears when it is complete."));
     return node;
   }
 

@@ -248,7 +248,7 @@ export class Detail {
     const pins = this._line.pins?.length ?? 0;
     nodes.push(make("p", "soft", pins ? `${text.counted(pins, "pin")} stayed.` : "No pins."));
     const items = (whole.items ?? []).map((item) => make("li", "", make("b", "", item.sender ? `${item.sender} (${item.role})` : item.role), " ", makeText("span", "", text.shortened(item.text, 1_500))));
-    if (items.length) nodes.push(fold(`What was removed: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
+    if (items.length) nodes.push(fold(`Removed: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
     if (found.undone_by === undefined && found.trigger !== "undo" && !found.problem && this._services.maySend("participant/undo", this.id)) {
       const undo = make("button", "", "Undo");
       undo.setAttribute("aria-label", `Undo compaction ${found.number} of ${this.id}`);

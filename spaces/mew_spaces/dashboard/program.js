@@ -11,7 +11,7 @@ export class ProgramLog {
     this._read = read;
     this._text = make("pre", "program-log");
     this._text.tabIndex = 0;
-    this._text.setAttribute("aria-label", `What the program of ${id} wrote`);
+    this._text.setAttribute("aria-label", `Output of the program of ${id}`);
     this._text.hidden = true;
     this._note = make("p", "soft");
     this._note.setAttribute("role", "status");

@@ -209,7 +209,7 @@ export class Queue {
     const item = this._find(pressed);
     const { action, index } = pressed.dataset;
     if (action === "whole") this._isWhole = true;
-    else if (action === "send" && this._isSettling(item)) this._answers.set(item.id, "Not sent: this took the place of another item just now. Press again.");
+    else if (action === "send" && this._isSettling(item)) this._answers.set(item.id, "Not sent: another item was here a moment ago. Press again.");
     else if (action === "open") {
       this._opened.add(pressed.dataset.call);
       this._actions.onOpen();
