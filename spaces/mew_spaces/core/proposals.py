@@ -64,6 +64,9 @@ class PermissionSource(Protocol):
     def names(self) -> tuple[str, ...]:
         """All participants, connected or not."""
 
+    def has(self, name: str) -> bool:
+        """Return whether this id is a participant, connected or not."""
+
     def permissions_of(self, participant: str) -> PermissionHolder:
         """Return a participant's permissions."""
 
@@ -89,6 +92,8 @@ class Proposals:
         """The same ids in order: those that begin like a new one are next to its place."""
         self._undecided: Shares[str] = Shares()
         """The ids of undecided proposals, by their size in bytes."""
+        self._may_fulfil: dict[str, str] = {}
+        """A participant that may fulfil an undecided proposal and had not rejected it, by the id of the proposal."""
         for proposal_id in self._state.proposals:
             self.reindex(proposal_id)
 
@@ -162,14 +167,14 @@ class Proposals:
     def decide(self, decision: Envelope) -> Changes:
         """Close the proposals that an accepted request, response, rejection or withdrawal decides."""
 
-        def is_decided(one: KnownProposal) -> bool:
+        def is_decided(name: str, one: KnownProposal) -> bool:
             match decision.kind:
                 case kinds.MCP_RESPONSE | kinds.MCP_REQUEST:
                     return fulfils(decision, one.subject, one.peers)
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
                 case _:
-                    return one.proposer == decision.sender or _is_rejected(one, *self.may_fulfil((one,)))
+                    return one.proposer == decision.sender or self._is_rejected(name, one)
 
         changes: list[Change] = []
         for name in dict.fromkeys(decision.correlation_ids):
@@ -178,7 +183,7 @@ class Proposals:
                 continue
             if decision.kind == kinds.MCP_REJECT and decision.sender not in one.rejected_by:
                 one = one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
-            if is_decided(one):
+            if is_decided(name, one):
                 changes.append(self._closed(name, decision.sender))
             elif one is not known:
                 changes.append(Change("proposals", name, one))
@@ -193,12 +198,32 @@ class Proposals:
         different, ignore_to = tuple(dict.fromkeys(held.values())), self._ignore_to
         found: dict[tuple[CapabilitySet, ...], tuple[str, ...]] = {}
         for one in proposals:
-            payload = (one.envelope or {}).get("payload")
-            request = Draft(kind=kinds.MCP_REQUEST, to=one.peers, payload=payload)
+            request = _proposed_request(one)
             allowing = tuple(have for have in different if have.allows(request, ignore_to=ignore_to, approving=True))
             if allowing not in found:
                 found[allowing] = tuple(name for name, have in held.items() if have in allowing)
             yield found[allowing]
+
+    def _is_rejected(self, name: str, one: KnownProposal) -> bool:
+        """Return whether all who may fulfil a proposal have rejected it.
+
+        Remembers one participant that may fulfil it, because rejections can be frequent and a search takes long.
+        """
+        membership, request = self._membership, _proposed_request(one)
+        rejected, tried = {one.proposer, *one.rejected_by}, set[CapabilitySet]()
+        known = self._may_fulfil.get(name)
+        is_known = known is not None and known not in rejected and membership.has(known)
+        if is_known and membership.may_send(str(known), request, approving=True):
+            return False
+        for other in membership.names:
+            held = membership.permissions_of(other).capabilities
+            if other in rejected or held in tried:
+                continue
+            tried.add(held)
+            if held.allows(request, ignore_to=self._ignore_to, approving=True):
+                self._may_fulfil[name] = other
+                return False
+        return True
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
         """Return the first proposal decided before a request or rejection, and the participant that decided."""
@@ -219,13 +244,9 @@ class Proposals:
 
         `after` has the participants and the rights that count. Leaves out proposals of others, who were removed.
         """
-        rejected = {name: one for name, one in self.undecided.items() if one.rejected_by}
-        if not rejected:
-            return ()
-        present = after._membership.names
-        rejected = {name: one for name, one in rejected.items() if one.proposer in present}
-        found = zip(rejected.items(), after.may_fulfil(rejected.values()), strict=True)
-        return tuple(self._closed(name, one.rejected_by[-1]) for (name, one), who in found if _is_rejected(one, who))
+        has, undecided = after._membership.has, self.undecided.items()
+        rejected = [(name, one) for name, one in undecided if one.rejected_by and has(one.proposer)]
+        return tuple(self._closed(name, one.rejected_by[-1]) for name, one in rejected if after._is_rejected(name, one))
 
     def close_of(self, proposer: str) -> Changes:
         """Close a departed participant's undecided proposals."""
@@ -251,6 +272,7 @@ class Proposals:
             self._remembered.add(name, one.proposer)
         if one is None or one.envelope is None:
             self._undecided.discard(name)
+            self._may_fulfil.pop(name, None)
         elif name not in self._undecided:
             self._undecided.add(name, one.proposer, len(to_json(one.envelope)))
 
@@ -298,9 +320,8 @@ class Proposals:
         return None
 
 
-def _is_rejected(proposal: KnownProposal, may_fulfil: Iterable[str]) -> bool:
-    """Return whether all who may fulfil a proposal have rejected it."""
-    return {proposal.proposer, *proposal.rejected_by}.issuperset(may_fulfil)
+def _proposed_request(proposal: KnownProposal) -> Draft:
+    return Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
 
 
 def _shared_chars(one: str, other: str) -> int:
