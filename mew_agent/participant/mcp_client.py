@@ -21,7 +21,7 @@ from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, repeats
+from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, is_same_call
 
 from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerFailed, Refused, Rejected
@@ -247,7 +247,7 @@ class McpClient:
     def is_as_proposed(self, request: Envelope) -> bool:
         """Return whether a request repeats, unchanged, the call of our proposal to ourselves."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
-        return any(repeats(request.body, one.sent.body) for one in known if one is not None)
+        return any(is_same_call(request.body, one.sent.body) for one in known if one is not None)
 
     def fail_closed_proposals(self, still_open: Collection[str]) -> None:
         """Fail our proposals to ourselves that the gateway closed during a lost connection."""

@@ -40,11 +40,15 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
             raise ConfigError(str(config), "no such file")
         return config
     base = folder or Path()
-    for path in (base / auth.STATE_NAME / SPACE_FILE, base / SPACE_FILE):
-        if path.is_file():
-            return path
+    if (path := space_file_in(base)) is not None:
+        return path
     problem = f"no {SPACE_FILE} here; `mew init` creates one, --space-dir FOLDER names another folder"
     raise ConfigError(str(base.resolve()), problem)
+
+
+def space_file_in(folder: Path) -> Path | None:
+    """Return the space.yaml of a folder: in its `.mew`, else in the folder itself; None without one."""
+    return next((path for path in (folder / auth.STATE_NAME / SPACE_FILE, folder / SPACE_FILE) if path.is_file()), None)
 
 
 def space_folder(config_path: Path) -> Path:

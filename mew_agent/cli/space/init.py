@@ -16,9 +16,10 @@ from typing import Annotated, Final
 import typer
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.auth import STATE_NAME
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import SPACE_FILE, find_run, is_reference, relative_to
+from mew_agent.cli.app.locate import SPACE_FILE, find_run, is_reference, relative_to, space_file_in
 from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
@@ -110,7 +111,7 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     where = template.folder / SPACE_FILE
     text = render(template.text(), values, variables, where=str(where))
     space = parse_space(text, path=where)  # before the first file is written, so that an error leaves no files
-    state = folder / ".mew"
+    state = folder / STATE_NAME
     make_private_folder(state)
     for part in _FOLDERS:
         make_private_folder(state / part)
@@ -118,7 +119,7 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     for file in template.agent_files():
         (state / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(template.folder / file, state / file)
-    path = _existing(folder) or folder / (Path(state.name, SPACE_FILE) if is_reference(os.environ) else SPACE_FILE)
+    path = space_file_in(folder) or folder / (Path(state.name, SPACE_FILE) if is_reference(os.environ) else SPACE_FILE)
     path.write_text(text, encoding="utf-8")
     _ignore(folder / ".gitignore")
     written = relative_to(folder, path)
@@ -148,7 +149,7 @@ def _suggest_keyless_model() -> None:
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:
-    here = _existing(folder)
+    here = space_file_in(folder)
     if here is not None and not force:
         raise ConfigError(str(here.relative_to(folder)), "already exists; --force overwrites it")
     found = find_run(folder)
@@ -207,11 +208,6 @@ def _ignore(path: Path) -> None:
     gap = "" if not known or known.endswith("\n") else "\n"
     if missing := [line for line in IGNORED if line not in known.splitlines()]:
         path.write_text(known + gap + "\n".join(missing) + "\n", encoding="utf-8")
-
-
-def _existing(folder: Path) -> Path | None:
-    """Return the folder's space.yaml, as commands find it."""
-    return next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
 
 
 def _person(user: str, template: Template) -> str:

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import anyio
 import typer
-from mew_spaces.gateway.auth import read_token
+from mew_spaces.gateway.auth import STATE_NAME, read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
@@ -100,7 +100,7 @@ async def play(
     limit_seconds: float = LIMIT_SECONDS,
 ) -> list[CompactionCheck]:
     """Join the running space as its person and play the story. Raises `DemoFailed` on timeout."""
-    token = read_token(folder / ".mew", YOU, environ={}) or ""
+    token = read_token(folder / STATE_NAME, YOU, environ={}) or ""
     with anyio.move_on_after(limit_seconds):
         async with Participant(run.ws, space=run.space, id=YOU, token=token, reports_context=False) as me:
             story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, show=show, pace_seconds=pace_seconds)
@@ -170,7 +170,7 @@ def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile,
     try:
         model = write_space(folder, os.environ, local=local)
         run_mew("up", "--detach", "--space-dir", str(folder), "--port", "0")
-        run = read_run_file(run_file_path(folder / ".mew"))
+        run = read_run_file(run_file_path(folder / STATE_NAME))
         if run is None:
             raise DemoFailed("`mew up` left no run file")
         yield run, folder, model
@@ -243,7 +243,7 @@ def next_steps(mew: str) -> list[str]:
 
 def print_kept(run: RunFile, folder: Path) -> None:
     """Print the next commands for the space that keeps running."""
-    token = read_token(folder / ".mew", YOU, environ={}) or ""
+    token = read_token(folder / STATE_NAME, YOU, environ={}) or ""
     page = dashboard_url(run.gateway, run.space, YOU, token)
     mew = terminal.own_command()
     if OUTPUT.is_json:

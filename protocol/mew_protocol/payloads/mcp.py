@@ -167,7 +167,7 @@ def arguments_of(body: Mapping[str, Any]) -> Any:
     return body.get("params") if CallSubject.read(body).tool is None else value_at(body, "params", "arguments")
 
 
-def repeats_call(fulfilment: Envelope, subject: CallSubject) -> bool:
+def is_for_call(fulfilment: Envelope, subject: CallSubject) -> bool:
     """Return True if a request is for the proposed call. A response never is.
 
     The arguments may differ, because a fulfiller may correct them.
@@ -190,10 +190,10 @@ def fulfils(fulfilment: Envelope, subject: CallSubject, peers: Collection[str]) 
     TypeScript agents answer a proposal directly, without repeating it as a request.
     """
     is_to_some = bool(peers) or fulfilment.kind == kinds.MCP_REQUEST
-    return is_to_some and repeats_call(fulfilment, subject) and is_for_peers(fulfilment, peers)
+    return is_to_some and is_for_call(fulfilment, subject) and is_for_peers(fulfilment, peers)
 
 
-def repeats(request: Mapping[str, Any], proposal: Mapping[str, Any]) -> bool:
+def is_same_call(request: Mapping[str, Any], proposal: Mapping[str, Any]) -> bool:
     """Return True if a request's payload is exactly the proposed call."""
     calls = [{"method": one.get("method"), "params": one.get("params")} for one in (request, proposal)]
     return canonical_json(calls[0]) == canonical_json(calls[1])

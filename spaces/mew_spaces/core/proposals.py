@@ -19,8 +19,8 @@ from mew_protocol.payloads.mcp import (
     CallSubject,
     digest_of,
     fulfils,
+    is_for_call,
     is_for_peers,
-    repeats_call,
 )
 from pydantic_core import to_json
 
@@ -289,7 +289,7 @@ class Proposals:
     def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:
         """Return the first proposal that a request or response may not fulfil, with its id."""
         for name, one in self._correlated(fulfilment):
-            if repeats_call(fulfilment, one.subject) and not is_for_peers(fulfilment, one.peers):
+            if is_for_call(fulfilment, one.subject) and not is_for_peers(fulfilment, one.peers):
                 return name, one
         return None
 
@@ -301,7 +301,7 @@ class Proposals:
         """
         known = tuple(self._correlated(request))
         for name, one in known:
-            is_foreign = one.proposer != request.sender and repeats_call(request, one.subject)
+            is_foreign = one.proposer != request.sender and is_for_call(request, one.subject)
             if is_foreign and not self._membership.may_send(request.sender, request, approving=True):
                 text = f"'{request.sender}' may make such calls itself, but not approve '{name}' of '{one.proposer}'"
                 return errors.CAPABILITY_VIOLATION, text
