@@ -42,7 +42,7 @@ _CORE: Final[Sections] = {
         "dashboard": CommandEntry("Print the address of the dashboard.", "mew_agent.cli.space.running:dashboard"),
     },
     "Talk and decide": {
-        "chat": CommandEntry("Send a message and print the answer.", "mew_agent.cli.remote.control:chat"),
+        "chat": CommandEntry("Send a message and print the answer.", "mew_agent.cli.remote.chat:chat"),
         "cancel": CommandEntry("Cancel your open requests to agents.", "mew_agent.cli.remote.cancelling:cancel"),
         "proposals": CommandEntry(
             "List the proposals that need a decision.", "mew_agent.cli.remote.decisions:show_proposals"
@@ -52,14 +52,15 @@ _CORE: Final[Sections] = {
     },
     "Context windows": {
         "compact": CommandEntry(
-            "Compact a participant's context and report the tokens freed.", "mew_agent.cli.remote.control:compact"
+            "Compact a participant's context and report the tokens freed.",
+            "mew_agent.cli.remote.control_commands:compact",
         ),
         "forget": rare_command(
-            "Drop messages from one end of a participant's history.", "mew_agent.cli.remote.control:forget"
+            "Drop messages from one end of a participant's history.", "mew_agent.cli.remote.control_commands:forget"
         ),
-        "clear": rare_command("Clear a participant's history.", "mew_agent.cli.remote.control:clear"),
+        "clear": rare_command("Clear a participant's history.", "mew_agent.cli.remote.control_commands:clear"),
         "reset": rare_command(
-            "Clear a participant's history and close its streams.", "mew_agent.cli.remote.control:reset"
+            "Clear a participant's history and close its streams.", "mew_agent.cli.remote.control_commands:reset"
         ),
     },
     "Participants": {
@@ -67,9 +68,9 @@ _CORE: Final[Sections] = {
         "agent add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
         "agent remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
         "agent run": program_command("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
-        "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control:pause"),
-        "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control:resume"),
-        "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control:shutdown"),
+        "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control_commands:pause"),
+        "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control_commands:resume"),
+        "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control_commands:shutdown"),
         "run": rare_command(
             "Run your own program as a participant.",
             "mew_agent.cli.programs.run_program:run_program",
