@@ -99,8 +99,9 @@ def _bad_header(kind: str) -> ErrorPayload:
 
 
 def content_digest(draft: Draft) -> str:
-    """Return a digest of kind, addressees and payload, because some clients restart their ids at 1."""
-    return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()
+    """Return a digest of what an envelope says, because some clients restart their ids at 1."""
+    said = draft.kind, draft.to, draft.correlation_id, draft.context, draft.payload
+    return blake2b(to_json(said), digest_size=8).hexdigest()
 
 
 def _invalid(error: str, message: str) -> ErrorPayload:

@@ -161,6 +161,21 @@ async def test_an_envelope_sent_twice_is_delivered_once(gateway: RunningGateway)
         assert seen == ["same"]
 
 
+@pytest.mark.parametrize("about", ["correlation_id", "context"])
+async def test_an_id_that_is_used_again_about_something_else_is_no_duplicate(
+    gateway: RunningGateway, about: str
+) -> None:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as client:
+
+        async def post(value: str) -> str:
+            body = {"kind": "chat", "id": "1", "payload": {"text": "No."}, about: value}
+            token = {"authorization": f"Bearer {gateway.token_of('ada')}"}
+            answer = (await client.post("/participants/ada/messages", headers=token, json=body)).json()
+            return str(answer["status"])
+
+        assert [await post(value) for value in ("p", "q", "q")] == ["accepted", "accepted", "duplicate"]
+
+
 async def test_an_id_that_is_used_again_is_no_duplicate_of_an_unechoed_envelope(gateway: RunningGateway) -> None:
     async with (
         joined(gateway, "ada"),
