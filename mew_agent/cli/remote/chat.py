@@ -69,7 +69,7 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
     """
     receipt: ReadReceipt | None = None
     while True:
-        kind, body = sent.next_answer(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True)
+        kind, body = sent.next_answer(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE)
         if kind == kinds.CHAT:
             return body, receipt
         known = parse_answer(Acknowledge, body, sent.participant)

@@ -17,8 +17,8 @@ from mew_board.quoting import clean
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.expectations import expectation
-from mew_protocol.json_values import object_at
-from mew_protocol.payloads.chat import chat_refusal_in
+from mew_protocol.payloads.base import read_or_none
+from mew_protocol.payloads.chat import chat_refusal_in, may_answer
 from mew_protocol.payloads.participant import (
     CONTROL_ANSWERS,
     Board,
@@ -109,11 +109,10 @@ class SentRequest:
         parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
         self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
 
-    def next_answer(self, *kinds: str, accept_uncorrelated: bool = False) -> tuple[str, Mapping[str, Any]]:
+    def next_answer(self, *kinds: str) -> tuple[str, Mapping[str, Any]]:
         """Return kind and payload of the next answer of these kinds from the participant. Skips preliminary answers.
 
-        `accept_uncorrelated` also accepts an envelope addressed to the sender without a correlation id, for agents that
-        do not correlate. Raises `PeerTimeout`, `NotConnected` or, for a chat, `ChatRefused`.
+        Raises `PeerTimeout`, `NotConnected` or, for a chat, `ChatRefused`.
         """
         while True:
             try:
@@ -127,11 +126,8 @@ class SentRequest:
                 self.show_progress()
                 for follow in self.on_status:
                     follow()
-            body = object_at(event.body) if event.name == "envelope" else {}
-            if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
-                answer = Draft.model_validate(body)
-                if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
-                    raise ChatRefused(self.participant, clean(problem))
+            answer = read_or_none(Draft, event.body) if event.name == "envelope" else None
+            if answer is not None and self._is_answered_by(answer):
                 if answer.kind in kinds and not is_preliminary(answer, self.sent.kind):
                     return answer.kind, answer.body
             elif changed == self.participant and not check_known(self.api, self.board, changed).connected:
@@ -169,10 +165,12 @@ class SentRequest:
         waits = [words.approval(wait) for wait in words.approvals(self.last_status)]
         return f"it waits for {' and '.join(waits)}; see `mew proposals`" if waits else ""
 
-    def _is_answered_by(self, body: Mapping[str, Any], accept_uncorrelated: bool) -> bool:
-        correlated = body.get("correlation_id") or ()
-        is_to_sender = self.sent.sender in (body.get("to") or ())
-        return self.sent.id in correlated or (accept_uncorrelated and not correlated and is_to_sender)
+    def _is_answered_by(self, answer: Draft) -> bool:
+        if answer.sender != self.participant:
+            return False
+        if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
+            raise ChatRefused(self.participant, clean(problem))
+        return may_answer(answer, self.sent)
 
 
 @contextmanager

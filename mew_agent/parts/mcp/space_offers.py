@@ -21,7 +21,7 @@ from mew_board.quoting import clean, indented
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.chat import Chat
+from mew_protocol.payloads.chat import Chat, may_answer
 from mew_protocol.payloads.participant import Board, BoardEntry
 from mew_settings.backoff import Backoff
 from pydantic import Field
@@ -358,8 +358,7 @@ class SpaceLink:
             case kinds.CHAT:
                 self.on_change(CHAT)
                 for request in self._uncorrelated:
-                    is_to_us = request.sent.sender in envelope.addressees and not envelope.correlation_ids
-                    if envelope.sender == request.peer and is_to_us:
+                    if envelope.sender == request.peer and may_answer(envelope, request.sent):
                         request.complete(reply=envelope)
             case kinds.PARTICIPANT_STATUS:
                 self.on_change(BOARD)

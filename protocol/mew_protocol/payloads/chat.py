@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from mew_protocol import kinds
-from mew_protocol.envelope import Draft
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.read_receipts import ReadReceipt
@@ -48,6 +48,16 @@ def chat_refusal_in(envelope: Draft) -> str | None:
     status = StatusWord.read(envelope.body.get("status"))
     is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and status.word == "refused"
     return (status.detail or "no reason given") if is_refusal else None
+
+
+def may_answer(envelope: Draft, sent: Envelope) -> bool:
+    """Return True if an envelope of the recipient may answer the sent one: it refers to it.
+
+    People and some agents do not correlate. Their answer to a chat refers to nothing and is addressed to its sender.
+    """
+    if sent.kind == kinds.CHAT and not envelope.correlation_ids:
+        return sent.sender in envelope.addressees
+    return envelope.refers_to(sent.id)
 
 
 class TokenUsage(Payload):
