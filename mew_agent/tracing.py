@@ -75,14 +75,13 @@ def record_with(recorder: Recorder | None) -> None:
     _recorder = recorder
 
 
-def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
+def enable_by_environment() -> None:
     """Record spans if variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` are set, and a part supports it."""
-    environ = os.environ if environ is None else environ
-    if any(name.startswith("OTEL_") for name in environ):
+    if any(name.startswith("OTEL_") for name in os.environ):
         from mew_settings.plugins import load_table
 
         for make in load_table(TRACERS).values():
-            if (recorder := make(environ)) is not None:
+            if (recorder := make(os.environ)) is not None:
                 record_with(recorder)
 
 

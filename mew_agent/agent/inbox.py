@@ -24,7 +24,7 @@ from mew_protocol.payloads.chat import client_of
 from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.agent.address_filter import AddressFilter
-from mew_agent.agent.loop_guard import Verdict, asks_something
+from mew_agent.agent.loop_guard import LOOP_STOPPED, Verdict, asks_something
 from mew_agent.agent.shared_turn import (
     Rank,
     answered_together,
@@ -46,15 +46,7 @@ from mew_agent.context.message_facts import (
     ReceiptFollower,
 )
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import (
-    LOOP_STOPPED,
-    ChatForm,
-    ChatRefusal,
-    ChatState,
-    InboxChange,
-    StoredChat,
-    StoreUnusable,
-)
+from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, StoredChat, StoreUnusable
 from mew_agent.participant.messenger import timestamp
 from mew_agent.settings import BetweenSteps
 

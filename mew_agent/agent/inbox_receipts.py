@@ -19,9 +19,10 @@ from mew_protocol.payloads.read_receipts import (
 )
 
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
+from mew_agent.agent.loop_guard import LOOP_STOPPED
 from mew_agent.context.message_facts import MessageKey, MessageRecord, ReceiptChange, ReceiptFollower
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import LOOP_STOPPED, InboxChange, StoredChat, StoreUnusable
+from mew_agent.context.store import InboxChange, StoredChat, StoreUnusable
 from mew_agent.conversation.message_forms import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptBook, ReceiptSource

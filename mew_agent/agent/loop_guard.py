@@ -41,6 +41,9 @@ Verdict = Literal["answer", "context", "loop_stopped", "no_room"]
 """What to do with a chat: answer it, keep it as context, or let it wait until a person or a program speaks, or until
 there is room for it."""
 
+LOOP_STOPPED: Final = "held"
+"""The state of a chat with the verdict `loop_stopped`, as session files have it."""
+
 _QUOTED: Final = re.compile(
     r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^“”\n]*”|https?://\S+", re.MULTILINE
 )

@@ -31,12 +31,12 @@ from mew_agent.agent.engine import AgentSide, Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Admission, Inbox, Outcome, asks_for_receipts, is_about
 from mew_agent.agent.inbox_receipts import AgentReceipts
-from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.agent.loop_guard import LOOP_STOPPED, LoopGuard, Verdict
 from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import Store
-from mew_agent.context.store import LOOP_STOPPED, ChatRefusal, InboxChange, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation import conversation_events
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from mew_protocol.envelope import Envelope, wire_time
 from mew_protocol.payloads.text_fit import Fit
@@ -20,11 +20,8 @@ from mew_agent.errors import MewAgentError
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
 """`answered`: an answer or a refusal exists, but the gateway has not confirmed it. `overheard`: kept as context, not
-answered. `held`: see `LOOP_STOPPED`. `no_room`: it does not fit now."""
-
-LOOP_STOPPED: Final = "held"
-"""The state, as session files have it, of a chat from an agent that gets no answer before a person or a program sends a
-chat."""
+answered. `held`: from an agent that gets no answer before a person or a program sends a chat. `no_room`: it does not
+fit now."""
 
 ChatForm = Literal["whole", "reference", "digest"]
 """How a chat enters the context."""
