@@ -326,6 +326,7 @@ class Membership:
             self.state.apply(change)
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
+                self.proposals.forget_approvers()
             if change.table == "proposals":
                 self.proposals.reindex(change.key)
 

@@ -5,7 +5,7 @@ change return it; `Membership.apply` changes the state. Does not know connection
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -92,8 +92,10 @@ class Proposals:
         """The same ids in order: those that begin like a new one are next to its place."""
         self._undecided: Shares[str] = Shares()
         """The ids of undecided proposals, by their size in bytes."""
-        self._may_fulfil: dict[str, str] = {}
-        """A participant that may fulfil an undecided proposal and had not rejected it, by the id of the proposal."""
+        self._approvers: dict[str, tuple[str, ...]] = {}
+        """The participants that may fulfil an undecided proposal, by its id, if known."""
+        self._approver: dict[str, str] = {}
+        """One that had not rejected it yet."""
         for proposal_id in self._state.proposals:
             self.reindex(proposal_id)
 
@@ -189,20 +191,26 @@ class Proposals:
                 changes.append(Change("proposals", name, one))
         return tuple(changes)
 
-    def may_fulfil(self, proposals: Iterable[KnownProposal]) -> Iterator[tuple[str, ...]]:
-        """Yield for each proposal the participants that may send the proposed request.
+    def may_fulfil(self) -> Iterator[tuple[str, ...]]:
+        """Yield for each undecided proposal, oldest first, the participants that may send the proposed request.
 
-        Equal capabilities are checked only once.
+        Checks equal capabilities once, and each proposal once until rights change.
         """
         held = {name: self._membership.permissions_of(name).capabilities for name in self._membership.names}
         different, ignore_to = tuple(dict.fromkeys(held.values())), self._ignore_to
         found: dict[tuple[CapabilitySet, ...], tuple[str, ...]] = {}
-        for one in proposals:
-            request = _proposed_request(one)
-            allowing = tuple(have for have in different if have.allows(request, ignore_to=ignore_to, approving=True))
-            if allowing not in found:
-                found[allowing] = tuple(name for name, have in held.items() if have in allowing)
-            yield found[allowing]
+        for proposal_id, one in self.undecided.items():
+            if proposal_id not in self._approvers:
+                request = _proposed_request(one)
+                allowing = tuple(own for own in different if own.allows(request, ignore_to=ignore_to, approving=True))
+                if allowing not in found:
+                    found[allowing] = tuple(name for name, own in held.items() if own in allowing)
+                self._approvers[proposal_id] = found[allowing]
+            yield self._approvers[proposal_id]
+
+    def forget_approvers(self) -> None:
+        """Note that rights have changed."""
+        self._approvers = {}
 
     def _is_rejected(self, name: str, one: KnownProposal) -> bool:
         """Return whether all who may fulfil a proposal have rejected it.
@@ -211,7 +219,7 @@ class Proposals:
         """
         membership, request = self._membership, _proposed_request(one)
         rejected, tried = {one.proposer, *one.rejected_by}, set[CapabilitySet]()
-        known = self._may_fulfil.get(name)
+        known = self._approver.get(name)
         is_known = known is not None and known not in rejected and membership.has(known)
         if is_known and membership.may_send(str(known), request, approving=True):
             return False
@@ -221,7 +229,7 @@ class Proposals:
                 continue
             tried.add(held)
             if held.allows(request, ignore_to=self._ignore_to, approving=True):
-                self._may_fulfil[name] = other
+                self._approver[name] = other
                 return False
         return True
 
@@ -272,7 +280,8 @@ class Proposals:
             self._remembered.add(name, one.proposer)
         if one is None or one.envelope is None:
             self._undecided.discard(name)
-            self._may_fulfil.pop(name, None)
+            self._approvers.pop(name, None)
+            self._approver.pop(name, None)
         elif name not in self._undecided:
             self._undecided.add(name, one.proposer, len(to_json(one.envelope)))
 

@@ -235,7 +235,7 @@ class SpaceCore:
         undecided = self.membership.proposals.undecided.values()
         described = [
             {**proposal.describe(now), "may_fulfil": may_fulfil}
-            for proposal, may_fulfil in zip(undecided, self.membership.proposals.may_fulfil(undecided), strict=True)
+            for proposal, may_fulfil in zip(undecided, self.membership.proposals.may_fulfil(), strict=True)
         ]
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 

@@ -464,6 +464,28 @@ def test_equal_capabilities_are_checked_once_for_all_their_holders(monkeypatch: 
     assert check.call_count == 3 * different + 1, "one that may fulfil it is enough"
 
 
+def test_the_list_is_computed_once_until_rights_change(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def approvers() -> list[tuple[str, ...] | None]:
+        return [one.may_fulfil for one in driver.space.proposals(now=driver.now).proposals]
+
+    propose(driver)
+    assert approvers() == [("ada", "helper")]
+    check = create_autospec(CapabilitySet.allows, side_effect=CapabilitySet.allows)
+    monkeypatch.setattr(CapabilitySet, "allows", check)
+    assert approvers() == [("ada", "helper")]
+    assert check.call_count == 0
+    right = {"recipient": "files", "capabilities": [{"kind": "mcp/request", "to": ["files"]}]}
+    assert driver.send_envelope(1, "ada", "capability/grant", right).accepted
+    assert approvers() == [("ada", "files", "helper")]
+    invited = {"participant_id": "max", "initial_capabilities": [{"kind": "mcp/*"}]}
+    assert driver.send_envelope(1, "ada", "space/invite", invited).accepted
+    assert approvers() == [("ada", "files", "helper", "max")]
+    assert driver.send_envelope(1, "ada", "space/kick", {"participant_id": "helper"}).accepted
+    assert driver.send_envelope(1, "ada", "capability/revoke", right).accepted
+    propose(driver, "q")
+    assert approvers() == [("ada", "max")] * 2
+
+
 def test_repeated_rejections_search_nobody_again(monkeypatch: pytest.MonkeyPatch) -> None:
     others = "\n".join(f"  p{number}: {{capabilities: [{{kind: chat}}, {{kind: x{number}}}]}}" for number in range(50))
     owner = '  ada: {capabilities: [{kind: "*"}]}'
