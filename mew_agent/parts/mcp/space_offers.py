@@ -169,7 +169,7 @@ class SpaceOffers:
         me = await self._me(to)
         if to is None or wait_seconds == 0:
             return {"id": (await me.chat(text, to=to or ())).id, "to": to, "answer": None}
-        before = _context_of(me, to)
+        before = me.peers.last_context(to) or PeerContext()
         request = PendingRequest(me.messenger.draft(kinds.CHAT, Chat(text=text), to=(to,)), to, kinds.CHAT)
         outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
         try:
@@ -178,7 +178,7 @@ class SpaceOffers:
         except PeerTimeout:
             return {**outcome, "waited_seconds": wait_seconds}
         outcome["answer"] = str(answer.body.get("text") or "")
-        now = _context_of(me, to)
+        now = me.peers.last_context(to) or PeerContext()
         failure = words.chat_failure(answer.body, now.as_status(), status_id=now.at, id_before=before.at)
         return outcome if failure is None else {**outcome, "failed": failure}
 
@@ -440,10 +440,6 @@ def board_text(board: Board, now: datetime) -> str:
 
 def _name(entry: BoardEntry) -> str:
     return clean(entry.id) + ("" if entry.connected else " (not connected)")
-
-
-def _context_of(me: Participant, peer: str) -> PeerContext:
-    return me.peers[peer].context if peer in me.peers else PeerContext()
 
 
 def _as_chat(envelope: Envelope) -> dict[str, Any]:

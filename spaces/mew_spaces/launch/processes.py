@@ -56,12 +56,9 @@ def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
     wanted, found = set(groups), []
     for pid in psutil.pids():
         try:
+            is_other = os.getpgid(pid) in wanted and pid != os.getpid()
             # A zombie has no environment.
-            if (
-                os.getpgid(pid) in wanted
-                and pid != os.getpid()
-                and psutil.Process(pid).environ().get(RUN_VARIABLE) == run_id
-            ):
+            if is_other and psutil.Process(pid).environ().get(RUN_VARIABLE) == run_id:
                 found.append(pid)
         except (psutil.Error, OSError):
             continue
