@@ -259,7 +259,6 @@ class LocalStorage:
             if not self.is_storing and self._keeps_envelopes and isinstance(event, EnvelopeArrives):
                 self._service.refuse(submission)
                 continue
-            space.batch += 1
             submission.decision = decision = space.decide(event, now=self._service.now())
             self._in_flight.append(submission)
             self._service.number(submission)
@@ -301,6 +300,8 @@ class LocalStorage:
                 if error is not None and not self._holds_unstored(submission, decision):
                     self._service.refuse(submission, is_unknown=isinstance(error, OutcomeUnknown))
                     continue
+                # Only now: a token that was checked while a removal waited for the disk is older than the removal.
+                self._service.space.batch += 1
                 first = submission.numbered[0][1] if submission.numbered else None
                 if follows := self._service.space.apply(decision, after=0 if first is None else first - 1):
                     self._stage(follows)

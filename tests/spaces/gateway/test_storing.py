@@ -371,6 +371,28 @@ async def test_a_member_that_leaves_during_a_refused_removal_is_gone(service: Sp
     assert "space/kick" not in kinds(ada)
 
 
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+async def test_a_token_that_was_checked_before_a_removal_is_stored_is_refused_after_it(
+    service: SpaceService, log: RecordingLog
+) -> None:
+    connection, ada = await joined(service, ADA)
+    log.may_write = threading.Event()
+    receive(service, connection, "space/kick", "k", participant_id="bob")
+    await until(lambda: log.is_writing)
+    receive(service, connection, "space/invite", "i", participant_id="bob", initial_capabilities=[{"kind": "chat"}])
+    late, bob = service.new_connection(), RecordingChannel()
+    service.attach(late, bob)
+    service.join(late, BOB)
+    chat = service.receive(None, BOB, read_draft({"kind": "chat", "payload": {"text": "with the old token"}}))
+    log.may_write.set()
+    await until(lambda: not service.storage.waiting)
+    assert chat.receipt.refused is not None
+    assert chat.receipt.refused.error == "unauthorized"
+    assert BOB not in service.space.members
+    assert "system/welcome" not in kinds(bob)
+    assert [one["payload"]["event"] for one in messages(ada) if one["kind"] == "system/presence"] == []
+
+
 async def test_a_refused_removal_of_an_absent_participant_changes_nothing(
     service: SpaceService, log: RecordingLog
 ) -> None:
