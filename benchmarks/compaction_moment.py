@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from mew_agent.context.measurement import Trend
+from mew_agent.context.measurement import TurnGrowth
 from mew_agent.context.policy import (
     MEW,
     CompactAction,
@@ -55,7 +55,7 @@ class Day:
     state: PolicyState = field(default_factory=PolicyState)
     compactions: int = 0
     in_the_middle: int = 0
-    trend: Trend = field(default_factory=Trend)
+    trend: TurnGrowth = field(default_factory=TurnGrowth)
 
     def run(self, tasks: Sequence[Sequence[int]]) -> None:
         """Run tasks, each as the tokens that its calls add."""

@@ -25,7 +25,7 @@ _SEQ: Callable[[Item], int] = attrgetter("seq")
 
 
 @dataclass
-class Trend:
+class TurnGrowth:
     """Growth of the reported total over the recent turns; calls of one turn count as one."""
 
     growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
@@ -113,7 +113,7 @@ class Measurement:
     reply_seq: int | None = None
     spent_since_clear: int = 0  # tokens of all main calls since the last clear; `Spending` has those of all calls
     reply: KeptReply = field(default_factory=KeptReply)
-    trend: Trend = field(default_factory=Trend)
+    trend: TurnGrowth = field(default_factory=TurnGrowth)
     is_undecided: bool = False  # whether the newest call reported no usage and the policy has not decided about it yet
     last_reported: LastReported | None = None  # the newest size that a provider reported
 

@@ -43,7 +43,7 @@ from mew_agent.participant.confirmed_delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
     Arrived,
-    Delivery,
+    ConfirmedDelivery,
     Message,
     OutgoingEnvelope,
     presences_in,
@@ -151,7 +151,7 @@ class Client:
     """
 
     credentials: Credentials
-    delivery: Delivery
+    delivery: ConfirmedDelivery
 
     def __init__(self, credentials: Credentials | None, *, first_connect_seconds: float = 10.0) -> None:
         """Without `credentials`, call `use` before `run`."""
@@ -186,7 +186,7 @@ class Client:
         self.credentials, self.has_credentials = credentials, True
         self.gateways = deque(addresses(credentials.gateway))  # the first one is in use
         self.gateways.rotate(random.randrange(len(self.gateways)))  # noqa: S311 - no secret
-        self.delivery = Delivery(credentials.participant)
+        self.delivery = ConfirmedDelivery(credentials.participant)
 
     @property
     def is_joined(self) -> bool:

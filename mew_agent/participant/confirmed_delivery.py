@@ -164,7 +164,7 @@ def _seconds_in(age: object) -> float:
     return float(age) if isinstance(age, int | float) and math.isfinite(age) else 0.0
 
 
-class Delivery:
+class ConfirmedDelivery:
     """The delivery state of one participant, over all of its connections."""
 
     def __init__(self, participant: str) -> None:

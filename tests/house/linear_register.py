@@ -240,7 +240,7 @@ _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
     "mew_board.visible._word": _PART,
-    "mew_agent.participant.confirmed_delivery.Delivery._decide": _WHOLE,
+    "mew_agent.participant.confirmed_delivery.ConfirmedDelivery._decide": _WHOLE,
     "mew_agent.compaction.checks._Text.__init__": _PART,
     "mew_agent.compaction.summary.with_true_citations": _PART,
     "mew_agent.compaction.extract._Facts._is_open_request": _PART,

@@ -29,7 +29,7 @@ from mew_spaces.core.events import (
     ConnectionLeaves,
     EnvelopeArrives,
     FrameArrives,
-    SpaceEvent,
+    InputEvent,
     TimePasses,
 )
 from mew_spaces.core.space_core import SpaceCore
@@ -111,7 +111,7 @@ class SpaceDriver:
         self.waited_seconds += seconds
         self._follow(TimePasses())
 
-    def _follow(self, event: SpaceEvent) -> None:
+    def _follow(self, event: InputEvent) -> None:
         """Let a fact happen."""
         decision = self.space.decide(event, now=self.now)
         if decision.problem is not None:

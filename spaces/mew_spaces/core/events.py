@@ -93,7 +93,7 @@ class GatewayIsGone(NamedTuple):
     gateway: int
 
 
-SpaceEvent = (
+InputEvent = (
     ConnectionJoins
     | ConnectionLeaves
     | EnvelopeArrives
@@ -105,7 +105,7 @@ SpaceEvent = (
     | GatewayIsGone
 )
 
-_BY_NAME: dict[str, Callable[..., SpaceEvent]] = {
+_BY_NAME: dict[str, Callable[..., InputEvent]] = {
     "join": ConnectionJoins,
     "leave": ConnectionLeaves,
     "log": LogFileJoins,
@@ -146,7 +146,7 @@ def gateway_of(connection: ConnectionId) -> int:
     return connection >> _CONNECTION_BITS
 
 
-def encode_event(event: SpaceEvent) -> bytes:
+def encode_event(event: InputEvent) -> bytes:
     """Return an event as one line of JSON, followed by its envelope if it has one."""
     name = _NAMES[type(event)]
     if isinstance(event, EnvelopeArrives):
@@ -162,7 +162,7 @@ def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
     return b"".join((line, b"\n", *events))
 
 
-def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
+def decode_batch(data: bytes) -> tuple[BatchHeader, list[InputEvent]]:
     """Return the header and the events of a batch. Raises `ValueError` for another rules version, or for data that no
     gateway wrote.
     """
@@ -177,7 +177,7 @@ def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
         raise ValueError("the batch has another rules version or form") from error
 
 
-def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
+def _decode_events(data: bytes) -> Iterator[InputEvent]:
     start = 0
     while start < len(data):
         end = data.index(b"\n", start)

@@ -44,7 +44,7 @@ _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 
 _EVERYTHING = (EVERY_KIND, EVERY_KIND_AT_ANY_DEPTH)
 
-Source = Literal["static", "dynamic", "implicit"]
+CapabilitySource = Literal["static", "dynamic", "implicit"]
 """Where a capability comes from: space.yaml or an invitation, a grant, or the protocol itself."""
 
 
@@ -53,7 +53,7 @@ class PermissionDecision(NamedTuple):
 
     permissions: "Permissions"
     matched: CapabilityPattern | None
-    source: Source | None = None
+    source: CapabilitySource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Permissions:
             matched = None  # a message between gateways, so a pattern must name it
         decision = self._decisions.get(id(matched))
         if decision is None:
-            source: Source | None = None
+            source: CapabilitySource | None = None
             if matched is not None:
                 source = "dynamic" if matched in self.granted else "static"
             decision = self._decisions[id(matched)] = PermissionDecision(self, matched, source)

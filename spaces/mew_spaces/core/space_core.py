@@ -57,8 +57,8 @@ from mew_spaces.core.events import (
     FrameArrives,
     GatewayIsGone,
     GatewayStarts,
+    InputEvent,
     LogFileJoins,
-    SpaceEvent,
     TimePasses,
     gateway_of,
 )
@@ -97,7 +97,7 @@ class EventDecision:
     identically on all gateways.
     """
 
-    event: SpaceEvent
+    event: InputEvent
     receipt: Receipt
     now: datetime
     is_duplicate: bool = False
@@ -264,7 +264,7 @@ class SpaceCore:
 
     # Events in their order
 
-    def decide(self, event: SpaceEvent, *, now: datetime) -> EventDecision:
+    def decide(self, event: InputEvent, *, now: datetime) -> EventDecision:
         """Decide the next event. A fact, such as a join, takes effect at once; an envelope changes nothing until
         `apply`.
         """
@@ -304,7 +304,7 @@ class SpaceCore:
             return state_changed(self.membership.proposals.apply_surplus())
         return ()
 
-    def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[EventDecision]:
+    def replay(self, batch: int, header: BatchHeader, events: list[InputEvent]) -> Iterator[EventDecision]:
         """Decide and apply a stored batch, and yield each decision; perform each before the next. `batch` is the
         batch's position.
 
@@ -359,7 +359,7 @@ class SpaceCore:
             joined={name: batch for name, batch in connections.joined.items() if name in members},
         )
 
-    def _apply_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
+    def _apply_fact(self, event: InputEvent, now: datetime) -> tuple[Effect, ...]:
         connections = self.connections
         match event:
             case ConnectionJoins():

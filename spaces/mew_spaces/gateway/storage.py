@@ -23,7 +23,7 @@ from mew_listener.log_budget import survived
 from mew_protocol import kinds
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
-from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
+from mew_spaces.core.events import EnvelopeArrives, FrameArrives, InputEvent
 from mew_spaces.core.space_core import ONLY_PASSED_ON, EventDecision, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, Batch, NotStored, OutcomeUnknown, SpaceLog
@@ -43,7 +43,7 @@ PENDING = Receipt(())
 class Submission:
     """A submitted event."""
 
-    event: SpaceEvent
+    event: InputEvent
     receipt: Receipt = PENDING
     completed: anyio.Event | None = None
     """Set with the receipt, for a sender that waits."""
@@ -123,7 +123,7 @@ class Storage(Protocol):
     async def run(self) -> None:
         """Store submitted events until cancelled."""
 
-    def submit(self, event: SpaceEvent) -> Submission:
+    def submit(self, event: InputEvent) -> Submission:
         """Submit an event, to be processed after all earlier ones."""
 
     def check(self) -> None:
@@ -167,7 +167,7 @@ class LocalStorage:
     def running(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def submit(self, event: SpaceEvent) -> Submission:
+    def submit(self, event: InputEvent) -> Submission:
         submission = Submission(event)
         self._waiting.append(submission)
         self._continue()
@@ -345,7 +345,7 @@ async def _keep_up_once(space_log: SpaceLog) -> None:
             await to_thread.run_sync(space_log.upkeep)
 
 
-def _subjects(event: SpaceEvent) -> Collection[object] | None:
+def _subjects(event: InputEvent) -> Collection[object] | None:
     """Return the subjects in its batch on which an event depends; None: all of them."""
     if not isinstance(event, EnvelopeArrives):
         return () if isinstance(event, FrameArrives) else None

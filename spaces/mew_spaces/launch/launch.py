@@ -37,7 +37,7 @@ SHARED_PROCESSES: Final = "system:agents"
 FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
 
-Restart = Literal["never", "on-failure", "always"]
+RestartWhen = Literal["never", "on-failure", "always"]
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -51,7 +51,7 @@ class Program:
     folder: Path
     environment: Mapping[str, str] = field(repr=False)
     role: Role = "participant"
-    restart: Restart = "never"
+    restart: RestartWhen = "never"
     opens: ListenAddress | None = None
     fifos: tuple[Path, ...] = ()
     """FIFOs that the program creates; they are removed when the space stops."""

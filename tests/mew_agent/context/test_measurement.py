@@ -1,11 +1,11 @@
 """The trend of the measured size."""
 
-from mew_agent.context.measurement import FEWEST_TASKS, TASKS, TREND_TURNS, Measurement, Trend
+from mew_agent.context.measurement import FEWEST_TASKS, TASKS, TREND_TURNS, Measurement, TurnGrowth
 from mew_agent.context.persisted_state import SavedContext
 
 
 def test_the_trend_is_none_until_two_calls_are_known() -> None:
-    trend = Trend()
+    trend = TurnGrowth()
     trend.add(100, turn=1)
     assert trend.tokens_per_turn is None
     trend.add(160, turn=2)
@@ -13,14 +13,14 @@ def test_the_trend_is_none_until_two_calls_are_known() -> None:
 
 
 def test_calls_of_one_turn_count_together() -> None:
-    trend = Trend()
+    trend = TurnGrowth()
     for total, turn in ((100, 1), (150, 2), (180, 2), (200, 2), (300, 3)):
         trend.add(total, turn=turn)
     assert trend.tokens_per_turn == (100 + 100) / 2
 
 
 def test_a_compaction_does_not_count_as_growth() -> None:
-    trend = Trend()
+    trend = TurnGrowth()
     trend.add(100, turn=1)
     trend.add(200, turn=2)
     trend.interrupt()
@@ -30,7 +30,7 @@ def test_a_compaction_does_not_count_as_growth() -> None:
 
 
 def test_only_recent_turns_count() -> None:
-    trend = Trend()
+    trend = TurnGrowth()
     trend.add(0, turn=0)
     for turn in range(1, TREND_TURNS + 1):
         trend.add(turn * 1000, turn=turn)
@@ -40,7 +40,7 @@ def test_only_recent_turns_count() -> None:
 
 
 def test_a_new_conversation_has_no_trend() -> None:
-    trend = Trend()
+    trend = TurnGrowth()
     trend.add(100, turn=1)
     trend.add(200, turn=2)
     trend.reset()
@@ -51,7 +51,7 @@ def test_a_new_conversation_has_no_trend() -> None:
 
 
 def test_a_usual_task_is_as_large_as_most_recent_ones() -> None:
-    trend, total = Trend(), 0
+    trend, total = TurnGrowth(), 0
     trend.add(total, turn=0)
     for turn, grown in enumerate((9, 10, 30, 20), start=1):
         total += grown

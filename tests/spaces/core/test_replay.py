@@ -21,7 +21,7 @@ from mew_spaces.core.events import (
     EnvelopeArrives,
     GatewayIsGone,
     GatewayStarts,
-    SpaceEvent,
+    InputEvent,
     TimePasses,
     decode_batch,
     encode_batch,
@@ -108,7 +108,7 @@ ENVELOPES = st.one_of(
     envelope("stream/transfer-ownership", STREAM),
     st.sampled_from([b"{", b"[]", b'{"kind":"chat","payload":{"text":"\\ud83d"}}']),
 )
-EVENTS: st.SearchStrategy[SpaceEvent] = st.one_of(
+EVENTS: st.SearchStrategy[InputEvent] = st.one_of(
     st.builds(
         lambda socket, checked_at: ConnectionJoins(socket[0], socket[1], checked_at), SOCKETS, st.sampled_from([4, 99])
     ),
@@ -124,7 +124,7 @@ EVENTS: st.SearchStrategy[SpaceEvent] = st.one_of(
     st.just(GatewayStarts()),
     st.builds(GatewayIsGone, st.integers(1, 2)),
 )
-Step = tuple[int, float, list[SpaceEvent]]
+Step = tuple[int, float, list[InputEvent]]
 STEPS = st.lists(
     st.tuples(st.integers(1, 2), st.sampled_from([0, 1, 4, -2]), st.lists(EVENTS, min_size=1, max_size=4)),
     min_size=1,
@@ -142,7 +142,7 @@ def outcome(applied: EventDecision) -> tuple[Any, ...]:
     return encode_event(applied.event), receipt.effects, receipt.accepted, receipt.refused, dict(receipt.answer)
 
 
-def as_read(event: SpaceEvent) -> SpaceEvent:
+def as_read(event: InputEvent) -> InputEvent:
     """The event as the gateway has it to which it came."""
     complete = decode_complete(event.data or b"", 10_000) if isinstance(event, EnvelopeArrives) else None
     if complete is None or not isinstance(event, EnvelopeArrives):
@@ -168,9 +168,9 @@ def check_cut(steps: list[Step], cut: int) -> None:
     """
     one, other = new_space(), new_space()
     now = EPOCH + timedelta(days=20_000)
-    started: list[SpaceEvent] = [GatewayStarts()]
+    started: list[InputEvent] = [GatewayStarts()]
     # The last ones show what no earlier effect did: who is on which list, in which order.
-    last: list[SpaceEvent] = [join("ada", 9), TimePasses()]
+    last: list[InputEvent] = [join("ada", 9), TimePasses()]
     for place, (gateway, seconds, events) in enumerate(((1, 0, started), (2, 0, started), *steps, (1, 4, last)), 1):
         now += timedelta(seconds=seconds)
         header = BatchHeader(gateway, place, now, b"%016d" % place)
@@ -271,8 +271,8 @@ def test_an_envelope_that_is_only_decided_changes_nothing(
     cut: int, kept: list[tuple[ParticipantId, bytes]], refused: list[tuple[ParticipantId, bytes]]
 ) -> None:
     space, now = new_space(), EPOCH + timedelta(days=20_000)
-    started: list[SpaceEvent] = [GatewayStarts()]
-    sent: list[SpaceEvent] = [
+    started: list[InputEvent] = [GatewayStarts()]
+    sent: list[InputEvent] = [
         EnvelopeArrives(None, name, 99, may_repeat=False, data=data) for name, data in (*kept, *refused)
     ]
     story = ((1, 0, started), (2, 0, started), *STORY[:cut], (1, 0, sent[: len(kept)]))
@@ -289,7 +289,7 @@ def test_the_story_reaches_every_part_of_a_snapshot() -> None:
     """A join with a token that was revoked meanwhile, a repeated envelope, and the connections of a dead gateway."""
     space = new_space()
     receipts: list[Receipt] = []
-    started: list[SpaceEvent] = [GatewayStarts()]
+    started: list[InputEvent] = [GatewayStarts()]
     for place, (gateway, seconds, events) in enumerate([(1, 0.0, started), (2, 0.0, started), *STORY], 1):
         header = BatchHeader(gateway, place, EPOCH + timedelta(days=20_000, seconds=seconds), b"%016d" % place)
         receipts += [one.receipt for one in space.replay(place, header, events)]

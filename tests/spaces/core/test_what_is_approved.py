@@ -17,7 +17,7 @@ from mew_spaces.core.events import (
     ConnectionJoins,
     EnvelopeArrives,
     GatewayStarts,
-    SpaceEvent,
+    InputEvent,
     first_connection,
 )
 from mew_spaces.core.space_core import SpaceCore, SpaceSnapshot
@@ -84,7 +84,7 @@ class World:
         self.ran: list[str] = []
         self.happen(GatewayStarts(), *(ConnectionJoins(connection(who), ParticipantId(who), 99) for who in GATEWAY_OF))
 
-    def happen(self, *events: SpaceEvent) -> list[Envelope]:
+    def happen(self, *events: InputEvent) -> list[Envelope]:
         """Apply a batch on both gateways. Returns the envelopes that were accepted."""
         self.batches += 1
         self.now += timedelta(seconds=1)

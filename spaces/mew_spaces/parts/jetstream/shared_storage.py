@@ -22,7 +22,7 @@ from mew_spaces.core.effects import Relay
 from mew_spaces.core.events import (
     FrameArrives,
     GatewayIsGone,
-    SpaceEvent,
+    InputEvent,
     decode_batch,
 )
 from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, SpaceSnapshot
@@ -104,7 +104,7 @@ class SharedStorage:
     def waiting(self) -> int:
         return len(self._queue)
 
-    def submit(self, event: SpaceEvent) -> Submission:
+    def submit(self, event: InputEvent) -> Submission:
         submission = Submission(event)
         if not isinstance(event, FrameArrives):
             self._queue.submit(submission)

@@ -11,7 +11,7 @@ from mew_spaces.core.events import (
     ConnectionLeaves,
     EnvelopeArrives,
     GatewayStarts,
-    SpaceEvent,
+    InputEvent,
     decode_batch,
 )
 from mew_spaces.gateway.storage import Submission
@@ -53,8 +53,8 @@ class Driver:
     def __init__(self, **bounds: float) -> None:
         self.hub = MemoryHub()
         self.backplane = FullBackplane(self.hub)
-        self.refused: list[SpaceEvent] = []
-        self.back: list[tuple[int, SpaceEvent]] = []
+        self.refused: list[InputEvent] = []
+        self.back: list[tuple[int, InputEvent]] = []
         """Each with the number of its batch."""
         options = {"max_events": 3, "max_bytes": 10_000, "wait_seconds": PATIENCE_SECONDS, **bounds}
         self.queue = EventQueue(
@@ -73,7 +73,7 @@ class Driver:
             yield
             tasks.cancel_scope.cancel()
 
-    def submit(self, event: SpaceEvent) -> None:
+    def submit(self, event: InputEvent) -> None:
         self.queue.submit(Submission(event))
 
     def _receive(self, batch: StoredBatch) -> None:
@@ -85,7 +85,7 @@ class Driver:
         self.refused.append(submission.event)
 
     @property
-    def stored(self) -> list[list[SpaceEvent]]:
+    def stored(self) -> list[list[InputEvent]]:
         return [decode_batch(batch.data)[1] for batch in self.hub.batches]
 
 

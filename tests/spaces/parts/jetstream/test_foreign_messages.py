@@ -20,7 +20,7 @@ from mew_spaces.core.events import (
     ConnectionId,
     ConnectionJoins,
     EnvelopeArrives,
-    SpaceEvent,
+    InputEvent,
     decode_batch,
     encode_batch,
     encode_event,
@@ -92,7 +92,7 @@ def test_a_malformed_batch_is_refused_as_a_whole(name: str) -> None:
 
 
 def test_every_field_of_a_batch_is_read_as_it_was_written() -> None:
-    events: list[SpaceEvent] = [
+    events: list[InputEvent] = [
         ConnectionJoins(ConnectionId(1 << 32), "ada", 0),  # type: ignore[arg-type]
         EnvelopeArrives(None, "ada", 3, may_repeat=True, data=b'{"kind":"chat"}\n'),  # type: ignore[arg-type]
     ]
