@@ -536,10 +536,6 @@ class AgentAnswers:
             for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
         )
 
-    def fail_all(self, code: str, problem: str) -> None:
-        """End all open questions without an answer; `code` as in `NoAnswer`."""
-        self.router.fail_all(code, problem)
-
     async def _cancel(self, exchange: Exchange) -> None:
         """Cancel the question, and the reasoning about it if that began."""
         with suppress(GatewayError, NotPermitted):

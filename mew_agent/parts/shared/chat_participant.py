@@ -147,7 +147,7 @@ class ChatParticipant(Participant):
 
     def close(self) -> None:
         """End all open requests, because the server stops."""
-        self.answers.fail_all("closing", "the server is stopping")
+        self.answers.router.fail_all("closing", "the server is stopping")
 
     def _check(self, agent: str, client: str, *, may_be_absent: bool) -> None:
         if not self.is_joined:
