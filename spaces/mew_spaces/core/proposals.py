@@ -24,6 +24,7 @@ from mew_protocol.payloads.mcp import (
 )
 from pydantic_core import to_json
 
+from mew_spaces.core.events import EPOCH
 from mew_spaces.core.state import Change, Changes, KnownProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
@@ -96,7 +97,8 @@ class Proposals:
         """The participants that may fulfil an undecided proposal, by its id, if known."""
         self._approver: dict[str, str] = {}
         """One that had not rejected it yet."""
-        for proposal_id in self._state.proposals:
+        stored = self._state.proposals  # a database returns them by id
+        for proposal_id in sorted(stored, key=lambda one: stored[one].proposed_at or EPOCH):
             self.reindex(proposal_id)
 
     def add(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:

@@ -173,6 +173,21 @@ def test_all_listed_proposals_fit_into_a_welcome(driver: SpaceDriver, monkeypatc
     assert len(kept) < 20
 
 
+def test_proposals_keep_their_order_whatever_the_order_of_the_stored_ones(driver: SpaceDriver) -> None:
+    names = [f"{number:03}" for number in range(MAX_UNDECIDED, 0, -1)]
+    for name in names:
+        driver.wait(1)
+        propose(driver, name)
+    driver.stored.proposals = dict(sorted(driver.stored.proposals.items()))  # as a database returns them
+    again = SpaceDriver(parse_space(SPACE), driver.stored)
+    again.now = driver.now
+    for number, name in ((1, "ada"), (2, "coder")):
+        again.join(number, name)
+    assert listed(again) == names
+    propose(again, "newest")
+    assert listed(again) == [*names[1:], "newest"]
+
+
 def test_the_first_decision_about_a_proposal_counts(driver: SpaceDriver) -> None:
     propose(driver)
     other = {**CALL, "params": {"name": "read"}}
