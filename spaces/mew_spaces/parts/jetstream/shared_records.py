@@ -111,14 +111,31 @@ class SharedRecords:
                 return record
             first = begin()
             mine = SpaceRecord(rules=RULES_VERSION, epoch=first.epoch, config=shared_config(self._config))
-            try:
-                if first.state != SpaceState() or first.sequence:
-                    packed = zlib.compress(first.model_dump_json().encode())
-                    await self._backplane.save(_first_key(mine.epoch), packed, expected=0)
-                await self._backplane.save(_SPACE_KEY, to_json(mine), expected=0)
-            except Conflict:
-                continue
-            return mine
+            if await self._save_record(mine, first, expected=0):
+                return mine
+
+    async def begin_again(self, record: SpaceRecord, first: SpaceSnapshot) -> SpaceRecord:
+        """Begin another epoch with the state `first`, because the batches of a record were lost. Returns its record.
+
+        If another gateway changed the record meanwhile, returns that one. Raises `BackplaneUnavailable`.
+        """
+        saved = await self._backplane.load(_SPACE_KEY)
+        if saved is not None and _read_record(saved.value) == record:
+            mine = record.model_copy(update={"epoch": first.epoch})
+            if await self._save_record(mine, first, expected=saved.revision):
+                return mine
+        return await self.open_space(lambda: first)
+
+    async def _save_record(self, record: SpaceRecord, first: SpaceSnapshot, *, expected: int) -> bool:
+        """Save a record with the state in which its epoch begins. Returns False if another gateway saved one."""
+        try:
+            if first.state != SpaceState() or first.sequence:
+                packed = zlib.compress(first.model_dump_json().encode())
+                await self._backplane.save(_first_key(record.epoch), packed, expected=0)
+            await self._backplane.save(_SPACE_KEY, to_json(record), expected=expected)
+        except Conflict:
+            return False
+        return True
 
     def differing(self, record: SpaceRecord) -> list[str]:
         """Return the sections of the configuration that differ from a record."""
@@ -182,7 +199,7 @@ class SharedRecords:
             except (ValueError, zlib.error):
                 report_foreign("a snapshot")
                 continue
-            if snapshot.batch == batch:
+            if (snapshot.batch, snapshot.epoch) == (batch, epoch):
                 return snapshot
         if first > 1:
             raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
@@ -223,7 +240,8 @@ class SharedRecords:
         there = await self._backplane.load(_snapshot_key(batch))
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
         known = _read_numbers(saved)
-        newest = sorted({*known, batch})[-kept:]
+        # Those with higher numbers are of batches that were lost.
+        newest = sorted({*(one for one in known if one < batch), batch})[-kept:]
         try:
             await self._backplane.save(_snapshot_key(batch), packed, expected=0 if there is None else there.revision)
             revision = 0 if saved is None else saved.revision

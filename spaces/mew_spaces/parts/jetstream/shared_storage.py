@@ -195,10 +195,11 @@ class SharedStorage:
 
         Retries an unavailable backplane until `starts_until`, because electing a leader takes some seconds.
         """
-        is_started = False
+        is_started = is_lost = False
         while True:
             try:
-                record = await self._load()
+                record = await self._load(is_lost=is_lost)
+                is_lost = False
                 _, last = await self._backplane.bounds()
                 await self._backplane.follow(self._space.batch, self._apply_batch, until=last)
                 if self._records.differing(record):
@@ -211,6 +212,7 @@ class SharedStorage:
                     task_status.started()
                 await self._backplane.follow(self._space.batch, self._apply_batch)
             except BackplaneError as error:
+                is_lost |= isinstance(error, HistoryLost)
                 if is_started:
                     log.warning("backplane: %s", error)
                     self._leave_others()
@@ -219,11 +221,13 @@ class SharedStorage:
                     raise
                 await anyio.sleep(self.options.renew_seconds)
 
-    async def _load(self) -> SpaceRecord:
-        """Start with the shared state of a snapshot."""
+    async def _load(self, *, is_lost: bool) -> SpaceRecord:
+        """Start with the shared state of a snapshot. If batches are lost that were applied, begin another epoch."""
         service, space = self._service, self._space
         record = await self._records.open_space(self._begin_space)
         self._has_begun = True
+        if is_lost and record.epoch == space.epoch and space.batch > (await self._backplane.bounds())[1]:
+            record = await self._records.begin_again(record, self._begin_space())
         snapshot = await self._records.load_snapshot(record.epoch, newest=bool(self._records.differing(record)))
         for participant in space.tokens:
             service.tokens.remove(participant)

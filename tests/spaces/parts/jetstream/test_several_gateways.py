@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import nats
 import pytest
 from anyio.abc import TaskStatus
 from mew_protocol import errors
@@ -26,7 +27,7 @@ from mew_spaces.log.sqlite import SqliteLog
 from mew_spaces.parts.jetstream import shared_records
 from mew_spaces.parts.jetstream.backplane import Backplane, HistoryLost
 from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
-from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 from mew_spaces.parts.jetstream.shared_records import SharedStorageOptions
 from mew_spaces.parts.jetstream.shared_storage import on_backplane
@@ -346,7 +347,8 @@ async def test_a_gateway_that_was_cut_off_starts_again_under_another_number() ->
             await until(lambda: history(first) == history(second))
 
 
-async def test_gateways_begin_again_when_the_backplane_lost_everything() -> None:
+@pytest.mark.parametrize("keeps_records", [False, True])
+async def test_gateways_begin_again_when_the_backplane_lost_all_batches(*, keeps_records: bool) -> None:
     hub = new_hub()
     async with gateway(hub) as (first, _), gateway(hub) as (second, _):
         ada, bob = participant(first, "ada"), participant(second, "bob")
@@ -355,7 +357,8 @@ async def test_gateways_begin_again_when_the_backplane_lost_everything() -> None
             await ada.chat("before")
             await until(lambda: recorder.texts == ["before"])
             hub.batches.clear()
-            hub.values.clear()
+            if not keeps_records:
+                hub.values.clear()
             hub.last_sequence = 0
             hub.wake()
             await until(lambda: recorder.gaps)
@@ -363,6 +366,35 @@ async def test_gateways_begin_again_when_the_backplane_lost_everything() -> None
             await until(lambda: recorder.texts == ["before", "after"])
             assert [gap.reason for gap in recorder.gaps] == ["other_epoch"]
             await until(lambda: history(first) == history(second))
+
+
+async def test_a_space_that_lost_its_batches_begins_again_from_its_newest_snapshot(
+    hub: MemoryHub | Nats, space: str, request: pytest.FixtureRequest
+) -> None:
+    often = replace(PATIENT, renew_seconds=0.05, snapshot_events=5)
+    async with gateway(hub, often) as (running, link), participant(running, "ada") as ada:
+        await ada.send("space/invite", {"participant_id": "eve"})
+        while (await link.bounds())[0] < 5:  # a snapshot replaced the first batches
+            await ada.chat("more")
+        epoch = running.service.log.epoch
+    if isinstance(hub, MemoryHub):
+        hub.batches.clear()
+        hub.last_sequence = 0
+    else:
+        client = await nats.connect(request.getfixturevalue("nats_server").address)
+        name = f"mew-batches-{safe_name(space)}"
+        config = (await client.jetstream().stream_info(name)).config
+        await client.jetstream().delete_stream(name)
+        await client.jetstream().add_stream(config)
+        await client.close()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, _):
+        await until(lambda: first.service.storage.is_storing and second.service.storage.is_storing)
+        assert first.service.log.epoch == second.service.log.epoch != epoch
+        assert "eve" in second.service.space.membership.names
+        async with participant(second, "bob") as bob:
+            await bob.chat("again")
+            await until(lambda: history(first) == history(second))
+            assert b'"again"' in history(first)[-1][1]
 
 
 async def test_stream_frames_cross_gateways_to_the_stream_s_readers(hub: MemoryHub | Nats) -> None:
@@ -611,8 +643,7 @@ async def test_a_damaged_first_state_is_named_and_ends_no_running_gateway(tmp_pa
         await ada.send("space/invite", {"participant_id": "eve"})
     async with gateway(hub, state=state) as (first, _):
         (key,) = [one for one in hub.values if one.startswith("first.")]
-        good = hub.values[key]
-        hub.values[key] = good._replace(value=content)
+        hub.values[key], epoch = hub.values[key]._replace(value=content), first.service.log.epoch
         with pytest.raises(HistoryLost, match="the state with which this space began cannot be read"):
             async with gateway(hub, options=hasty):
                 pass
@@ -620,9 +651,7 @@ async def test_a_damaged_first_state_is_named_and_ends_no_running_gateway(tmp_pa
             hub.batches.clear()
             hub.last_sequence = 0
             hub.wake()
-            await until(lambda: not first.service.storage.is_storing)
-            hub.values[key] = good
-            await until(lambda: first.service.storage.is_storing)
+            await until(lambda: first.service.log.epoch != epoch and first.service.storage.is_storing)
             await ada.chat("still here")
 
 
