@@ -349,6 +349,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_settings.plugins.load_table": "reads the metadata of installed packages",
     "mew_settings.plugins._metadata_in": "reads the metadata of installed packages",
     "mew_spaces.parts.jetstream.jetstream.JetStreamBackplane.claim": _WHOLE,
+    "mew_spaces.parts.jetstream.shared_records.SharedRecords.load_snapshot": _WHOLE,
     "mew_listener.websocket_connection.WebSocketConnection._receive": _ONE_READ,
     "mew_spaces.gateway.http._pieces": "yields each part once",
     "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",
