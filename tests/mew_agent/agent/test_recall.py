@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from mew_agent.conversation.conversation_events import ConversationEvent, LevelChanged
 
 StartAgent = Callable[..., Any]
@@ -53,6 +55,7 @@ async def test_a_cut_result_can_be_recalled_in_parts(start_agent: StartAgent) ->
             assert len(text) > 200
 
 
+@pytest.mark.part("policies")
 async def test_a_cut_result_that_changes_the_level_tells_handlers_before_the_status(start_agent: StartAgent) -> None:
     full = {"figure": "next_prompt", "op": "ge", "fraction": "1/4"}
     policy = {"name": "team", "based_on": "mew", "levels": [{"name": "tight", "severity": 2, "at": full}]}

@@ -227,6 +227,7 @@ async def test_a_failed_turn_says_why(start_agent: StartAgent) -> None:
     assert turn["calls"] == 0
 
 
+@pytest.mark.part("policies")
 async def test_a_new_session_does_not_read_the_policy_file_again(start_agent: StartAgent, tmp_path: Path) -> None:
     policy = tmp_path / "early.yaml"
     policy.write_text("name: early\nbased_on: mew\n", encoding="utf-8")

@@ -247,6 +247,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         loaded({}).model = "other"  # type: ignore[misc]
 
 
+@pytest.mark.part("policies")
 def test_a_policy_file_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text("name: team\nbased_on: mew\n")
     (tmp_path / "agent.yaml").write_text("policy: ./team.yaml\n")
@@ -259,6 +260,7 @@ def test_a_missing_policy_file_is_refused_where_it_is_named() -> None:
         load_policy("early.yaml", where="space.yaml:3:5")
 
 
+@pytest.mark.part("policies")
 def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text("name: team\nbased_on: mew\nmeasure: cumulative\n")
     (tmp_path / "agent.yaml").write_text("policy: team.yaml\n")
@@ -302,6 +304,7 @@ def test_a_summariser_is_a_name_or_a_server() -> None:
         build_agent_config([Source("test", {**WHO, **values})], environ={})
 
 
+@pytest.mark.part("policies")
 def test_a_policy_may_name_the_summariser() -> None:
     config = loaded({"policy": {"name": "team", "based_on": "mew", "summariser": "small"}})
     named = config.summariser_model()

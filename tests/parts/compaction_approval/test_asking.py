@@ -342,6 +342,7 @@ async def test_a_program_approves_with_other_arguments(start_agent: StartAgent, 
         assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
 
 
+@pytest.mark.part("policies")
 async def test_other_policies_ask_too(start_agent: StartAgent, text: Text) -> None:
     nearly_full = {"figure": "next_prompt_and_reserve", "op": "gt", "fraction": "4/5"}
     rule = {"action": "compact", "phase": "pre_request", "trigger": "full", "target": "1/2", "when": [nearly_full]}

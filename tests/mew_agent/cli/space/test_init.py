@@ -106,6 +106,7 @@ async def test_existing_space_is_overwritten_only_by_force(tmp_path: Path) -> No
     assert token.read_text() == "kept"
 
 
+@pytest.mark.part("templates")
 async def test_template_list_fits_80_columns() -> None:
     lines = (await mew("init", "--list-templates")).out.splitlines()
     assert len(lines) >= 2
@@ -159,6 +160,7 @@ async def test_templates_are_described_as_json() -> None:
     assert "(did you mean 'demo'?)" in (await mew("init", "deno")).err
 
 
+@pytest.mark.part("templates")
 @pytest.mark.parametrize("flags", [(), ("--template",)], ids=["argument", "option"])
 async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> None:
     outcome = await mew("init", *flags, "codr")

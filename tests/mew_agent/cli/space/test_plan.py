@@ -406,6 +406,7 @@ def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, i
 POLICY = "name: team\nbased_on: mew\nsettings: {context_token_limit: 60000}\n"
 
 
+@pytest.mark.part("policies")
 def test_policy_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(POLICY)
     agent = "{policy: team.yaml, policy_settings: {context_token_limit: 90000}, upkeep: false}"
@@ -430,7 +431,11 @@ def test_tokenizer_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
         ("no-such", "participants.coder.agent: unknown policy 'no-such'"),
         ("gone.yaml", "participants.coder.agent: policy file "),
         ("bad.yaml", "bad.yaml:2:1: unknown preset 'domino'"),
-        ("{name: x, based_on: mew, max_stalls: 0}", "must be at least 1, not 0"),
+        pytest.param(
+            "{name: x, based_on: mew, max_stalls: 0}",
+            "must be at least 1, not 0",
+            marks=pytest.mark.part("policies"),
+        ),
     ],
 )
 def test_invalid_policy_is_refused_before_the_start(tmp_path: Path, policy: str, said: str) -> None:
