@@ -1,4 +1,4 @@
-"""The inbox of an agent: chats to answer, those that wait for somebody or for room, and chats kept as context.
+"""The inbox of an agent: chats to answer, waiting chats, and chats kept as context.
 
 Owns the limits of each sender, the turns that senders take, and the rule that only the sender can cancel a chat. Stores
 each change before anything else happens, so a killed process continues each chat where it was. Others decide which

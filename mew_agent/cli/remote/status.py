@@ -22,7 +22,7 @@ from mew_agent.cli.board.needs import attention_line, attention_lines, single_it
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import configuration_at, find_gateway, find_identity
-from mew_agent.cli.remote.sent_request import NoSuchParticipant
+from mew_agent.cli.remote.sent_request import check_known
 from mew_agent.errors import ConfigError
 
 
@@ -53,9 +53,7 @@ def show_status(
     api = find_gateway(connection)
     _warn_of_killed_supervisor(api)
     if target is not None:
-        members = [entry.id for entry in api.board().participants]
-        if target not in members:
-            raise NoSuchParticipant(target, api.space, members)
+        check_known(api, api.board(), target)
     if history is not None:
         _print_history(api, history, target)
     elif not watch:

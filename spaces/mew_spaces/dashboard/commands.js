@@ -26,7 +26,7 @@ export const COMMANDS = {
 };
 
 /** Names of commands from before, and what they are called now. */
-const RENAMED = new Map(Object.entries(ACTIONS).map(([name, { formerly }]) => [formerly, name]));
+const RENAMED = new Map(Object.entries(ACTIONS).flatMap(([name, { formerly }]) => (formerly ? [[formerly, name]] : [])));
 
 /** A role, or a kind; kinds have a slash or a star, except `chat`. */
 function known(word) {
