@@ -1,8 +1,10 @@
 """[pure] The errors that this package raises to its callers.
 
-    SpacesError ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected ├── TokenError
-a token is empty, shared, unreadable or cannot be stored ├── PortInUse          another program listens on the port └──
-BackplaneError     the shared storage of several gateways failed; see `gateway.storage`
+    SpacesError
+    ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected
+    ├── TokenError         a token is empty, shared, unreadable or cannot be stored
+    ├── PortInUse          another program listens on the port
+    └── BackplaneError     the shared storage of several gateways failed; see `gateway.storage`
 
 Errors in received messages are in `mew_protocol.errors`.
 """

@@ -134,7 +134,7 @@ StartConversation = Callable[..., AbstractAsyncContextManager[ConversationDriver
 
 
 async def fill(driver: ConversationDriver, text: Callable[[int], str], *, below: float, tokens: int = 150) -> None:
-    """ConversationDriver until the reported figure is at least this part of the window."""
+    """Take turns until the reported figure is at least this part of the window."""
     while (driver.now.tokens or 0) < below * driver.conversation.tracker.window.max_tokens:
         await driver.turn(text(tokens))
 

@@ -198,7 +198,7 @@ class SpaceService:
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
-        """StartDelivery a connection whose token was checked; with `delivery` it gets numbers, receipts and replay."""
+        """Join a participant by a connection with a checked token; `delivery` requests numbers, receipts and replay."""
         self.performer.owners[connection] = participant
         if gateway_of(connection) != self.storage.gateway:  # opened before this gateway got its number
             self.refuse_join(connection)

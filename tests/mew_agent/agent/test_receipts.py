@@ -1,4 +1,4 @@
-"""ReadReceipts say whether a model has read a message, and what its context still holds of it."""
+"""Read receipts say whether a model has read a message, and what its context still holds of it."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
