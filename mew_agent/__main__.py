@@ -14,7 +14,8 @@ def main() -> NoReturn:
     """Run `mew` with the arguments of this process, and exit with its exit code."""
     end_on_interrupt()
     if find_spec(SPACE_PACKAGE) is None:
-        sys.exit(f"mew: gateway and command line need the extra 'space': {install_command('space')}")
+        print(f"mew: gateway and command line need the extra 'space': {install_command('space')}", file=sys.stderr)
+        sys.exit(2)
     from mew_agent.cli.main import run
 
     code = run()

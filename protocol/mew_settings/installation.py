@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -18,8 +19,8 @@ def install_command(extra: str) -> str:
     if _is_pipx(home):
         return f"pipx install --force {package}"
     if (clone := _clone()) is not None:
-        package = f"-e '{clone}[{extra}]'"
-    return f"{_pip(home, names_python=clone is not None)} {package}"
+        package = f"-e {quote(f'{clone}[{extra}]')}"
+    return f"{_pip(home)} {package}"
 
 
 def package_command(package: str) -> str:
@@ -27,7 +28,7 @@ def package_command(package: str) -> str:
     home = Path(sys.prefix)
     if _is_pipx(home):
         return f"pipx runpip mew-agent install --no-deps {package}"
-    return f"{_pip(home, names_python=_clone() is not None)} --no-deps {package}"
+    return f"{_pip(home)} --no-deps {package}"
 
 
 def _is_uv_tool(home: Path) -> bool:
@@ -38,15 +39,16 @@ def _is_pipx(home: Path) -> bool:
     return (home / "pipx_metadata.json").exists()
 
 
-def _pip(home: Path, *, names_python: bool) -> str:
+def _pip(home: Path) -> str:
     """Return the pip command for this environment; environments made by uv have no own pip."""
+    python = quote(sys.executable)  # the `pip` of the shell may belong to another environment
     try:
         made_by_uv = "uv = " in (home / "pyvenv.cfg").read_text(encoding="utf-8")
     except OSError:  # not a virtual environment
         made_by_uv = False
     if made_by_uv or _is_uv_tool(home):
-        return f"uv pip install --python {sys.executable}"
-    return f"{sys.executable} -m pip install" if names_python else "pip install"
+        return f"uv pip install --python {python}"
+    return f"{python} -m pip install"
 
 
 def _clone() -> Path | None:

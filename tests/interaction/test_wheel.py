@@ -176,15 +176,15 @@ async def test_the_light_install_runs_an_agent_and_a_participant(environment: Pa
 def test_mew_names_the_command_that_adds_the_rest(environment: Path, tmp_path: Path) -> None:
     mew = environment / "bin" / "mew"
     alone = subprocess.run([mew, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    expected = "gateway and command line need the extra 'space': pip install 'mew-agent[space]'"
-    assert (alone.returncode, alone.stderr) == (1, f"mew: {expected}\n")
+    python = str(environment / "bin" / "python")
+    expected = f"gateway and command line need the extra 'space': {python} -m pip install 'mew-agent[space]'"
+    assert (alone.returncode, alone.stderr) == (2, f"mew: {expected}\n")
     program = (
         "from mew_agent import AgentConfig; from mew_agent.agent.sessions import open_resources as o; o(AgentConfig("
     )
     program += "gateway='ws://h', space='s', id='a', token='t', base_url='rehearsal'))"
-    python = environment / "bin" / "python"
     model = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "the rehearsal model needs the extra 'space': pip install" in model.stderr
+    assert f"the rehearsal model needs the extra 'space': {python} -m pip install" in model.stderr
 
     link_requirements(environment, "space")
     run(mew, "init", "--model", "rehearsal", cwd=tmp_path)

