@@ -4,24 +4,29 @@ Decides which failures cause a restart, and reports them to peers. Only `mcp_ses
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
+from mew_protocol.json_values import text_at
 from mew_protocol.status_word import status_word
 from mew_settings.backoff import Backoff
 
-from mew_agent.errors import first_cause
+from mew_agent.errors import GatewayError, NotPermitted, first_cause
 from mew_agent.failed_connections import connection_cause
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.mcp.changes import CollectedChanges
 from mew_agent.parts.mcp.mcp_session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from mew_agent.tools.peer_offers import LIST_CHANGED
 
 logger = logging.getLogger("mew_agent.parts.mcp")
+
+CLOSED: Final = "closed the connection"
 
 
 class Bridge:
@@ -68,6 +73,7 @@ class Bridge:
             try:
                 async with connected(self.settings, self._notify) as self._session:
                     logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
+                    self._down_reason = "has ended and is being restarted"
                     if was_ready:
                         await self._report_status("ready")
                         for method in LIST_CHANGED.values():  # the new process may have other tools
@@ -76,7 +82,7 @@ class Bridge:
                         was_ready = True
                         task_status.started()
                     await self._session.ended.wait()
-                failure = ServerFailed(str(self.settings.server), "closed the connection")
+                failure = ServerFailed(str(self.settings.server), CLOSED)
             except Exception as error:
                 failure = self._failure_from(error)
             finally:
@@ -101,6 +107,8 @@ class Bridge:
         cause = first_cause(error)
         if isinstance(cause, ServerFailed):
             return cause
+        if isinstance(cause, anyio.BrokenResourceError | anyio.ClosedResourceError):  # a request was in flight
+            return ServerFailed(str(self.settings.server), CLOSED)
         text = str(cause) or type(cause).__name__
         logger.debug("the connection to the MCP server failed", exc_info=error)
         return ServerFailed(str(self.settings.server), f"cannot be reached: {connection_cause(error, text)}")
@@ -120,11 +128,20 @@ async def run_bridge(
     """
     me: Participant
 
-    # Send in the participant's tasks, because a missing gateway must not delay the server.
-    async def forward(method: str, params: dict[str, Any]) -> None:
+    async def announce(changed: Sequence[tuple[str, str]]) -> None:
         if me.may_send(kinds.MCP_NOTIFICATION):
-            me.start_soon(me.send, kinds.MCP_NOTIFICATION, {"method": method, "params": params})
+            with suppress(GatewayError, NotPermitted):  # peers ask a participant that joins again
+                for method, uri in changed:
+                    payload = {"method": method, "params": {"uri": uri} if uri else {}}
+                    await me.send(kinds.MCP_NOTIFICATION, payload)
 
+    changes = CollectedChanges(announce)
+
+    async def forward(method: str, params: dict[str, Any]) -> None:
+        uri = text_at(params, "uri")
+        changes.add((method, uri), can_be_spared=bool(uri))
+
+    # Send in the participant's tasks, because a missing gateway must not delay the server.
     async def send_status(status: str) -> None:
         if me.may_send(kinds.PARTICIPANT_STATUS):
             me.start_soon(me.send, kinds.PARTICIPANT_STATUS, {"messages_in_context": 0, "status": status})
@@ -133,6 +150,7 @@ async def run_bridge(
     me = Participant(gateway, space=space, id=id, token=token, offers=bridge)
     try:
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(changes.run)
             await tasks.start(bridge.keep_running)
             async with me:
                 joined(bridge)

@@ -7,9 +7,10 @@ Owns the handshake, requests and their timeouts, and notifications of the server
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 import anyio
@@ -23,6 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from mew_protocol.codec import DEFAULT_MAX_BYTES
+from mew_protocol.json_values import value_at
 from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -58,8 +60,13 @@ _FORWARDED: Final = (
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING}
 _HTTP_TIMEOUT: Final = httpx2.Timeout(30.0, read=300.0)
 _OLDEST_VERSION: Final = HANDSHAKE_PROTOCOL_VERSIONS[0]
-_SESSION_GONE: Final = "Session terminated"
-"""The package's message for a server that no longer knows the session, for example after a restart."""
+_CLOSED: Final = (types.CONNECTION_CLOSED, "Connection closed")
+"""The package's error for requests on an ended connection. Servers use its code for errors of any kind."""
+
+_SESSION_ID: Final = "mcp-session-id"
+_REFUSED_SESSION: Final = -32000
+"""The code with which servers of the TypeScript SDK refuse an unknown session, with status 400."""
+
 _Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
@@ -104,7 +111,7 @@ class ServerSession:
         try:
             answer = await self._session.send_request(request, _AnyResult, self.timeout_seconds)
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or error.message == _SESSION_GONE:
+            if self.ended.is_set() or (error.code, error.message) == _CLOSED:
                 self.ended.set()
                 raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.name}' closed the connection") from None
             if lists and error.code == METHOD_NOT_FOUND:
@@ -129,13 +136,15 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
     server = settings.server
     handler = partial(_handle_notification, notify)
     if server.url is not None:
-        options = client_options(server.url)
+        lost, options = anyio.Event(), client_options(server.url)
+        hooks: dict[str, list[Callable[..., Any]]] = {"response": [partial(_note_lost_session, lost)]}
         async with (
-            httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT, **options) as client,
+            httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT, event_hooks=hooks, **options) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
             _BridgeClientSession(read, write, message_handler=handler) as session,
         ):
             ready = await _ready(session, settings)
+            ready.ended = lost
             async with _subscribed(session):
                 yield ready
     else:
@@ -156,6 +165,23 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
                     yield ready
             if ended.is_set():
                 raise ServerFailed(server.command, await program.exit_reason(), program.stderr_tail)
+
+
+async def _note_lost_session(lost: anyio.Event, response: httpx2.Response) -> None:
+    """Note that a server no longer knows the session, for example after a restart; the package forwards its words."""
+    if response.request.method != "POST" or _SESSION_ID not in response.request.headers:
+        return
+    if response.status_code == HTTPStatus.NOT_FOUND or (
+        response.status_code == HTTPStatus.BAD_REQUEST and await _error_code(response) == _REFUSED_SESSION
+    ):
+        lost.set()
+
+
+async def _error_code(response: httpx2.Response) -> object:
+    await response.aread()
+    with suppress(ValueError, RecursionError):
+        return value_at(response.json(), "error", "code")
+    return None
 
 
 async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSession:

@@ -5,7 +5,7 @@ whose clients open `subscriptions/listen`. Does not know the offers.
 """
 
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, cast
 
@@ -33,6 +33,7 @@ from mew_listener.serving import serving
 from pydantic import BaseModel, ValidationError
 
 from mew_agent import __version__
+from mew_agent.parts.mcp.changes import CollectedChanges
 from mew_agent.parts.shared.http_servers import KeyCheck
 from mew_agent.tools.catalog import INVALID_PARAMS, Offers, RequestFailed
 from mew_agent.tools.results import ToolResult
@@ -42,9 +43,6 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Any, Any, Send], Awaitable[None]]
 Context = ServerRequestContext[Any, Any]
 Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
-
-UPDATE_SECONDS: Final = 0.2
-"""Changes within this time are announced once."""
 
 NOTIFY_SECONDS: Final = 5.0
 """A session that does not accept a notification in this time gets no more of them."""
@@ -88,8 +86,7 @@ class OffersServer(Server[None]):
         self._listening = ListenHandler(self._bus)
         self._uris: dict[Connection, set[str]] = {}
         """The resources that each client of the older protocol generation subscribed to, until its session ends."""
-        self._changed: dict[ServerEvent, None] = {}
-        self._wake = anyio.Event()
+        self._changes = CollectedChanges[ServerEvent](self._announce_changes)
         super().__init__(name, version=__version__, instructions=instructions, lifespan=self._serve)
         self.add_request_handler("tools/list", types.PaginatedRequestParams, self._forward)
         self.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
@@ -109,12 +106,12 @@ class OffersServer(Server[None]):
 
     def notify_resource(self, uri: str) -> None:
         """Announce soon that the content of a resource has changed."""
-        self._notify(ResourceUpdated(uri))
+        self._changes.add(ResourceUpdated(uri), can_be_spared=True)
 
     def notify_lists(self) -> None:
         """Announce soon that the lists of tools and resources may have changed."""
-        self._notify(ToolsListChanged())
-        self._notify(ResourcesListChanged())
+        self._changes.add(ToolsListChanged())
+        self._changes.add(ResourcesListChanged())
 
     def end_subscriptions(self) -> None:
         """End the event streams of subscribers, in order."""
@@ -174,33 +171,22 @@ class OffersServer(Server[None]):
             connection.exit_stack.callback(self._uris.pop, connection, None)
         return self._uris[connection]
 
-    def _notify(self, event: ServerEvent) -> None:
-        if isinstance(event, ResourceUpdated) and len(self._changed) >= MAX_SUBSCRIPTIONS:
-            return
-        self._changed[event] = None
-        self._wake.set()
-
     @asynccontextmanager
     async def _serve(self, server: object) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._announce_changes)
+            tasks.start_soon(self._changes.run)
             async with self._running(server):
                 yield
             tasks.cancel_scope.cancel()
 
-    async def _announce_changes(self) -> None:
-        while True:
-            await self._wake.wait()
-            await anyio.sleep(UPDATE_SECONDS)
-            self._wake = anyio.Event()
-            changed, self._changed = self._changed, {}
-            for event in changed:
-                await self._bus.publish(event)
-            async with anyio.create_task_group() as tasks:
-                for connection, uris in tuple(self._uris.items()):
-                    wanted = [one for one in changed if not isinstance(one, ResourceUpdated) or one.uri in uris]
-                    if wanted:
-                        tasks.start_soon(self._send, connection, wanted)
+    async def _announce_changes(self, changed: Sequence[ServerEvent]) -> None:
+        for event in changed:
+            await self._bus.publish(event)
+        async with anyio.create_task_group() as tasks:
+            for connection, uris in tuple(self._uris.items()):
+                wanted = [one for one in changed if not isinstance(one, ResourceUpdated) or one.uri in uris]
+                if wanted:
+                    tasks.start_soon(self._send, connection, wanted)
 
     async def _send(self, connection: Connection, events: list[ServerEvent]) -> None:
         with anyio.move_on_after(NOTIFY_SECONDS) as scope:

@@ -4,12 +4,17 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from mew_agent.parts.mcp.bridge import Bridge
 from mew_agent.parts.mcp.settings import BridgeSettings
@@ -85,13 +90,41 @@ async def running(configured: BridgeSettings, **more: Any) -> AsyncIterator[Brid
         raise failure
 
 
-@asynccontextmanager
-async def workshop_over_http(port: int = 0) -> AsyncIterator[str]:
+def workshop_over_http(port: int = 0) -> AbstractAsyncContextManager[str]:
     """The workshop at a URL, served by uvicorn."""
+    return over_http(make_server().streamable_http_app(), port)
+
+
+def forgetful(status: int, code: int, words: str) -> Starlette:
+    """A server over HTTP that forgets its sessions at a call, and then refuses them with this error."""
+    names, known = count(1), set[str]()
+
+    async def answer(request: Request) -> Response:
+        message, headers = await request.json(), {}
+        if message["method"] == "initialize":
+            headers = {"mcp-session-id": f"session-{next(names)}"}
+            known.add(headers["mcp-session-id"])
+            about = {"name": "forgetful", "version": "0"}
+            result: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": about}
+        elif request.headers.get("mcp-session-id") not in known:
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": words}}, status)
+        elif "id" not in message:
+            return Response(status_code=202)
+        else:
+            result = {"tools": [], "content": []}
+            if message["method"] == "tools/call":
+                known.clear()
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)
+
+    return Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+
+
+@asynccontextmanager
+async def over_http(app: Starlette, port: int = 0) -> AsyncIterator[str]:
+    """An MCP server at a URL, served by uvicorn."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(("127.0.0.1", port))
-        app = make_server().streamable_http_app()
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])

@@ -19,7 +19,9 @@ from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABL
 from tests.parts.mcp.conftest import (
     Recorder,
     call,
+    forgetful,
     mortal,
+    over_http,
     running,
     script,
     settings,
@@ -168,6 +170,50 @@ async def test_an_error_of_the_server_is_forwarded_unchanged() -> None:
         with pytest.raises(RequestFailed) as failed:
             await bridge.request("tools/list", {})
         assert {key: getattr(failed.value, key) for key in refusal} == refusal
+
+
+async def test_an_error_with_the_code_of_a_lost_connection_ends_nothing(recorder: Recorder) -> None:
+    broken = {"code": -32000, "message": "the drill is broken"}
+    body = f"hello()\nwhile (m := read()): write(id=m['id'], error={broken!r})"
+    async with running(script(body), report_status=recorder.record_status) as bridge:
+        for _ in range(5):
+            with pytest.raises(RequestFailed, match="the drill is broken"):
+                await call(bridge, "drill")
+    assert recorder.statuses == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (404, -32600, "Session not found"),  # the Python SDK
+        (404, -32001, "Session not found"),  # the TypeScript SDK
+        (400, -32000, "Bad Request: No valid session ID provided"),  # servers after its examples
+    ],
+)
+async def test_a_server_that_forgot_the_session_gets_another(
+    status: int, code: int, words: str, recorder: Recorder
+) -> None:
+    async with over_http(forgetful(status, code, words)) as url:
+        configured = BridgeSettings.model_validate({"server": {"url": url}})
+        async with running(configured, report_status=recorder.record_status, first_pause_seconds=0.01) as bridge:
+            await call(bridge, "forget")
+            with pytest.raises(RequestFailed, match="closed the connection") as failed:
+                await bridge.request("tools/list", {})
+            assert failed.value.code == UNAVAILABLE
+            await recorder.until(lambda: "ready" in recorder.statuses)
+            assert recorder.statuses == ["mcp_server_down:closed the connection", "ready"]
+            assert (await bridge.request("tools/list", {}))["tools"] == []
+
+
+async def test_a_refused_request_does_not_end_a_session_over_http(recorder: Recorder) -> None:
+    async with over_http(forgetful(400, -32602, "no such drill")) as url:
+        configured = BridgeSettings.model_validate({"server": {"url": url}})
+        async with running(configured, report_status=recorder.record_status) as bridge:
+            await call(bridge, "forget")
+            for _ in range(2):
+                with pytest.raises(RequestFailed, match="no such drill"):
+                    await call(bridge, "drill")
+    assert recorder.statuses == []
 
 
 async def test_an_answer_larger_than_an_envelope_is_an_error(workshop_bridge: Bridge) -> None:

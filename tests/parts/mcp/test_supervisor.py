@@ -203,6 +203,29 @@ async def test_changes_of_the_tools_are_announced_and_discovered(
         assert received == ["notifications/tools/list_changed"]
 
 
+async def test_thousands_of_notifications_reach_the_space_as_a_few(
+    gateway: RunningGateway, joined: Callable[..., Participant]
+) -> None:
+    received: list[str] = []
+    ada = joined("ada")
+
+    @ada.on("mcp/notification")
+    async def note(envelope: Any) -> None:
+        received.append(f"{envelope.body['method']} {envelope.body['params'].get('uri')}")
+
+    noisy = (
+        "hello()\nwhile (m := read()):\n"
+        "    for number in range(2000):\n"
+        "        write(method='notifications/tools/list_changed')\n"
+        "        write(method='notifications/resources/updated', params={'uri': f'notes://{number % 2}'})\n"
+        "    write(id=m['id'], result={'content': []})\n"
+    )
+    async with bridged(gateway, script(noisy)), ada:
+        await ada.call_tool("bob", "shout")
+        await until(lambda: len(set(received)) == 3)
+    assert len(received) < 200
+
+
 async def test_a_bridge_leaves_when_its_server_stays_down(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
