@@ -27,6 +27,9 @@ SERVER_TOOLS: Final = frozenset(
 )
 """Items and blocks that take the provider's server another call of the model: tools that it ran, compactions."""
 
+CUT: Final = ("length", "content_filter")
+"""The finish reasons of an incomplete reply."""
+
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
 _BACKEND: Final = ("provider", "system_fingerprint")
 
@@ -195,6 +198,14 @@ class _PartialCall:
         """The arguments so far, as JSON."""
         return "".join(self.pieces)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all arguments arrived in one piece, so that another named piece begins another call."""
+        try:
+            return len(self.pieces) == 1 and isinstance(json.loads(self.pieces[0]), dict)
+        except (ValueError, RecursionError):
+            return False
+
 
 @dataclass(slots=True)
 class ReplyAssembly:
@@ -222,7 +233,8 @@ class ReplyAssembly:
         events = self.events
         return ModelReply(
             text="".join([one.text for one in self._deltas if isinstance(one, TextDelta)]),
-            tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
+            # A server may repeat a complete call: the same id, name and arguments.
+            tool_calls=tuple(dict.fromkeys(self._finished(call, place) for place, call in enumerate(self._calls))),
             finish_reason=events.finish_reason or ("tool_calls" if self._calls else "stop"),
             usage=events.usage,
             served_model=events.model or self.model,
@@ -240,7 +252,7 @@ class ReplyAssembly:
         call.name = call.name or name
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            call.pieces.append(arguments)
+            call.pieces += filter(None, (arguments,))
         elif isinstance(arguments, Mapping):
             call.pieces.append(json.dumps(arguments, ensure_ascii=False))
 
@@ -248,13 +260,13 @@ class ReplyAssembly:
         """Return the call that a piece continues, by index; a new call if it cannot."""
         if isinstance(index, int):
             known = self._call_at.get(index)
-            # Some servers send each parallel call complete, all with index 0.
-            is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
+            is_other = known is not None and call_id != "" and known.id != "" and call_id != known.id
         else:
             # Without an index, only a name or another id marks where a call begins.
             known = self._calls[-1] if self._calls else None
-            is_new = known is None or (name != "" and (call_id == "" or call_id != known.id))
-        if known is not None and not is_new:
+            is_other = known is not None and name != "" and (call_id == "" or call_id != known.id)
+        # Some servers send each parallel call complete, all with index 0, and without ids or with the same id.
+        if known is not None and not is_other and not (name != "" and known.is_whole):
             return known
         call = _PartialCall()
         self._calls.append(call)
@@ -268,4 +280,6 @@ class ReplyAssembly:
             # Deterministic, and different for two replies of one conversation.
             seed = f"{self.events.response}\n{call.name}\n{arguments}"
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
-        return ToolCall(call_id, call.name, arguments or "{}")
+        # A reply that was cut before the arguments of its last call must not run that call with defaults.
+        is_cut = self.events.finish_reason in CUT and place == len(self._calls) - 1
+        return ToolCall(call_id, call.name, arguments or ("{" if is_cut else "{}"))

@@ -108,6 +108,26 @@ def test_whole_calls_with_the_same_index_stay_separate() -> None:
     assert found == (ToolCall("a", "f", "{}"), ToolCall("b", "f", '{"z":1}'))
 
 
+@pytest.mark.parametrize("ids", [(None, None), ("", ""), ("a", "a")])
+@pytest.mark.parametrize("index", [0, None])
+def test_whole_calls_without_ids_of_their_own_stay_separate(
+    ids: tuple[str | None, str | None], index: int | None
+) -> None:
+    found = calls(*(call_piece(index, f'{{"x":{n}}}', id=one, name="f") for n, one in enumerate(ids)))
+    assert [(call.name, call.arguments) for call in found] == [("f", '{"x":0}'), ("f", '{"x":1}')]
+
+
+def test_a_repeated_call_is_one_call() -> None:
+    assert calls(*[call_piece(0, "{}", id="a", name="f")] * 2) == (ToolCall("a", "f", "{}"),)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_call_that_was_cut_before_its_arguments_is_invalid(reason: str) -> None:
+    pieces = call_piece(0, "", id="a", name="f"), call_piece(1, "", id="b", name="g")
+    found = assembled(*(chunk(tool_calls=[piece]) for piece in pieces), chunk(reason)).tool_calls
+    assert [call.arguments for call in found] == ["{}", "{"]
+
+
 def test_calls_without_index_are_separated_by_name_and_id() -> None:
     found = calls(call_piece(None, "{", name="f"), call_piece(None, "}"), call_piece(None, "{}", name="g"))
     assert [(call.name, call.arguments) for call in found] == [("f", "{}"), ("g", "{}")]
