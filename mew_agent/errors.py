@@ -390,6 +390,11 @@ class ModelFailed(ModelError):
 
     http_status: int | None = None
 
+    @property
+    def is_rejection(self) -> bool:
+        """Whether the server rejected the request itself, and would reject it again."""
+        return self.http_status in (400, 422)
+
 
 class ToolsUnsupported(ModelError):
     """The server refuses requests with tools: the model, or the server's configuration, does not support tool calls."""

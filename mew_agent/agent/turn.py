@@ -47,7 +47,7 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, ModelError, PolicyStopped, problem_of
+from mew_agent.errors import ContextOverflow, ModelError, ModelFailed, PolicyStopped, problem_of
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
@@ -74,6 +74,7 @@ NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; 
 
 LAST_THOUGHT = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
+LEFT_OUT = "I removed what the request added to my context, because my next requests would fail, too."
 INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
 
 
@@ -249,7 +250,9 @@ class ConversationAnswer(Answering):
         if reason is None:
             hidden = {name: problem for name, problem in self._refused.items() if problem not in reply.text}
             refusals = (REFUSED_CALL.format(name=name, problem=problem) for name, problem in hidden.items())
-            return "\n\n".join((reply.text, *refusals)) if hidden else reply.text or EMPTY_ANSWER
+            if hidden:
+                return "\n\n".join((reply.text, *refusals))
+            return reply.text if reply.text.strip() else EMPTY_ANSWER
         logger.warning("the model's reply is incomplete: %s", reason)
         await self.conversation.emit_status(status_word("reply_cut", reason))
         return cut_short_text(reply.text, reason)
@@ -338,7 +341,7 @@ class ConversationAnswer(Answering):
         if (refusal := await self._refuse_too_large(error)) is not None:
             return refusal
         if not isinstance(error, ContextOverflow):
-            return failed_call_text(error, conversation.status())
+            return await self._after_failed_call(error)
         result_tokens = self._result_tokens()
         await conversation.remove_turn(self._turn)
         await conversation.emit_status()
@@ -346,6 +349,15 @@ class ConversationAnswer(Answering):
         if problem is not None:
             return f"{failed_call_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
+
+    async def _after_failed_call(self, error: ModelError) -> str:
+        """Return the answer after a failed call. Remove what made the provider reject the request."""
+        conversation = self.conversation
+        if not (isinstance(error, ModelFailed) and error.is_rejection):
+            return failed_call_text(error, conversation.status())
+        await conversation.remove_unaccepted(str(error))
+        await conversation.emit_status()
+        return f"{failed_call_text(error, conversation.status())} {LEFT_OUT}"
 
     async def _refuse_too_large(self, error: ModelError) -> ChatRefusal | None:
         """Remove the chat if this error shows that no compaction makes room for it. Returns its refusal, else None.

@@ -4,14 +4,19 @@ Items are only appended, except by `evict`, `stub`, `clear` and `put_back`, each
 know tokens, models or time; ids and timestamps come as arguments.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Required, TypedDict, Unpack
+from typing import Final, Literal, Required, TypedDict, Unpack
 
 from mew_protocol.context_report import SummaryWriter
 
 from mew_agent.model.image import Image
-from mew_agent.model.interface import Message, ToolCall
+from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ToolCall
+
+_FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
+INVALID_ARGUMENTS: Final = "INVALID_JSON"
 
 ItemRole = Literal["user", "assistant", "tool"]
 
@@ -189,6 +194,16 @@ class History:
             messages.append(Message("user", note))
         return tuple(messages)
 
+    @property
+    def unaccepted(self) -> tuple[int, int] | None:
+        """The first and last seq of the items that no answered request contained, with the calls of tool results; None
+        without any.
+        """
+        place = next((at for at in range(len(self.items), 0, -1) if self.items[at - 1].role == "assistant"), 0)
+        if place and self.items[place - 1].tool_calls:
+            place -= 1
+        return (self.items[place].seq, self.last_seq) if place < len(self.items) else None
+
     def open_calls(self) -> frozenset[str]:
         """Return the ids of tool calls without a result. No request may be sent while there are any."""
         waiting: set[str] = set()
@@ -211,3 +226,17 @@ def pin_line(pin: Pin) -> str:
 def summary_text(text: str) -> str:
     """Return the summary as it is sent, under its heading."""
     return f"{SUMMARY_HEADING}\n{text}"
+
+
+def replayable(call: ToolCall) -> ToolCall:
+    """Return a model's tool call as later requests contain it.
+
+    Many servers refuse every request whose history has a call with arguments that are no JSON object, or with a name of
+    other characters than those of function names.
+    """
+    name, arguments = _FOREIGN_TO_NAMES.sub("_", call.name)[:MAX_NAME_LENGTH] or "_", call.arguments
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return ToolCall(call.id, name, arguments if is_object else json.dumps({INVALID_ARGUMENTS: arguments}))

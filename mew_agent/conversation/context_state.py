@@ -19,7 +19,7 @@ from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
 from mew_agent.context.cuts import CountedCut, CutOutcome
-from mew_agent.context.history import Item, ItemRole, Summary
+from mew_agent.context.history import Item, ItemRole, Summary, replayable
 from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.message_facts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.persisted_state import CallRecord, PersistedState
@@ -248,9 +248,14 @@ class ContextState:
         return self.result_bound.limits(tokens, self.room())
 
     async def add_reply(self, reply: ModelReply, call: CallRecord, *, prompted: Prompted, fingerprint: str) -> Item:
-        """Add the reply of a main call, its reported usage and its record. `prompted` is its prompt."""
-        tracker, calls = self.tracker, "".join(f"{one.name}{one.arguments}" for one in reply.tool_calls)
-        size = await self.sizes.measure(f"{reply.text}{calls}")
+        """Add the reply of a main call, its reported usage and its record. `prompted` is its prompt.
+
+        Servers refuse later requests with an empty reply or an invalid tool call, so these enter in a valid form.
+        """
+        tracker, calls = self.tracker, tuple(map(replayable, reply.tool_calls))
+        text = reply.text if calls or reply.text.strip() else texts.EMPTY_ANSWER
+        is_as_sent = text == reply.text and calls == reply.tool_calls
+        size = await self.sizes.measure("".join((text, *(f"{one.name}{one.arguments}" for one in calls))))
         problem = tracker.call_kept(call, last_seq=prompted.last_seq, fingerprint=fingerprint, backend=reply.backend)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
@@ -261,11 +266,11 @@ class ContextState:
         thinking = bool(reply.reasoning_text)
         item = self.history.append(
             "assistant",
-            reply.text,
+            text,
             id=str(uuid4()),
             at=timestamp(),
-            tool_calls=reply.tool_calls,
-            known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking),
+            tool_calls=calls,
+            known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking) if is_as_sent else None,
             thinking=thinking,
         )
         tracker.item_added(item, size.counted_tokens, size.units)

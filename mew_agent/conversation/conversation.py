@@ -452,6 +452,14 @@ class Conversation:
             async with self.calls.between_calls():
                 await self.state.remove_turn(turn)
 
+    async def remove_unaccepted(self, problem: str) -> None:
+        """Remove what no answered request contained, because a request with it was rejected and the next one would be.
+
+        The archive has it, with this reason.
+        """
+        async with self.calls.between_calls():
+            await self.state.remove(self.history.unaccepted, Origin(reason=problem))
+
     async def needs_maintenance(self) -> bool:
         """Return whether a maintenance turn is due. Its prompt enters with the next call."""
         state, pending = self.tracker.policy_state, self.state.pending_prompts

@@ -16,22 +16,32 @@ from mew_agent.model.usage import positive_count
 
 _MAX_DETAIL_CHARS: Final = 200
 
-_OVERFLOW_STATUSES: Final = (400, 413)
+_TOO_LARGE: Final = 413
+_OVERFLOW_STATUSES: Final = (400, _TOO_LARGE, 422)
+# After the first line: Anthropic, Bedrock, Gemini and Copilot, xAI, Kimi, vLLM, Qwen, OpenRouter, TGI, Z.ai, Groq.
 _OVERFLOW: Final = re.compile(
-    r"maximum context length|context (?:size|length|window)|prompt is too long|exceeds? the (?:available )?context",
+    r"context[ _](?:size|length|window)|prompt (?:is )?too long|exceeds? (?:the )?(?:available )?context"
+    r"|input is too long for|token count[^.]{0,40} exceeds the (?:limit|maximum)|maximum prompt length"
+    r"|exceeded model token limit|maximum model length|range of input length|maximum allowed input length"
+    r"|`inputs` (?:tokens \+|must have less than)|prompt exceeds max|reduce the length of the messages",
     re.IGNORECASE,
 )
+_PAGE: Final = re.compile(r"\s*<[!a-z]", re.IGNORECASE)  # not `<400> InternalError`, as Qwen begins its messages
 _COUNT: Final = r"(\d[\d,]*)"
 _LIMIT: Final = re.compile(
     rf"maximum context length (?:is|of) {_COUNT}"
     rf"|> {_COUNT} maximum"
-    rf"|context (?:size|length|window) (?:is |of )?(?:only )?\(?{_COUNT}",
+    rf"|context (?:size|length|window) (?:is |of )?(?:only )?\(?{_COUNT}"
+    rf"|\+ [\d,]+ > {_COUNT}|(?:tokens allowed|exceeds the limit of) \(?{_COUNT}|model token limit: {_COUNT}"
+    rf"|maximum (?:prompt|model|allowed input) length (?:is|of) {_COUNT}|input length should be \[1, {_COUNT}"
+    rf"|(?:must be <=|must have less than) {_COUNT}",
     re.IGNORECASE,
 )
 _REQUESTED: Final = re.compile(
     r"(?:resulted in|you requested|prompt is too long:|(?:request|prompt|input) (?:has|contains|is))"
     rf" (?:at least |about )?{_COUNT}"
-    rf"|request \({_COUNT} tokens\)",
+    rf"|request \({_COUNT} tokens\)|token count (?:of )?\(?{_COUNT}|requested: {_COUNT}|prompt \(length {_COUNT}"
+    rf"|given: {_COUNT}",
     re.IGNORECASE,
 )
 
@@ -110,7 +120,8 @@ def find_overflow(status: int | None, body: object) -> tuple[int | None, int | N
     fields = object_at(body)
     text = error_message(body)
     is_named = fields.get("code") == "context_length_exceeded" or fields.get("type") == "exceed_context_size_error"
-    if not is_named and not _OVERFLOW.search(text):
+    # A smaller request is the answer to "too large" in any words.
+    if status != _TOO_LARGE and not is_named and not _OVERFLOW.search(text):
         return None
     return (
         positive_count(fields.get("n_ctx")) or _first(_LIMIT, text),
@@ -127,7 +138,7 @@ def error_message(body: object) -> str:
     """Return the message in an error body: OpenAI's, FastAPI's `detail`, or a bare string; "" without one."""
     if isinstance(body, str):
         # The HTML page of a reverse proxy does not help in one line.
-        return "" if body.lstrip().startswith("<") else body
+        return "" if _PAGE.match(body) else body
     if isinstance(body, Mapping):
         for key in ("message", "error", "detail"):
             if text := error_message(body.get(key)):

@@ -26,10 +26,13 @@ not inherit from anything. The smallest useful one:
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from mew_agent.model.image import Image
 from mew_agent.model.usage import Usage
+
+MAX_NAME_LENGTH: Final = 64
+"""The most characters of a tool's name that model servers accept."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 

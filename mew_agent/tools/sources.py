@@ -13,11 +13,10 @@ from mew_listener.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 
 from mew_agent import tracing
-from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.model.interface import MAX_NAME_LENGTH, ToolCall, ToolSpec
 from mew_agent.tools.functions import Tool, Toolbox, ToolFunction, UnknownTool
 from mew_agent.tools.results import ToolResult
 
-MAX_NAME_LENGTH: Final = 64
 SEPARATOR: Final = "__"
 
 _PLAIN: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")

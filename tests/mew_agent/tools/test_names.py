@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.tools.sources import MAX_NAME_LENGTH, Target, ToolNames, digest_name, plain_name
+from mew_agent.model.interface import MAX_NAME_LENGTH
+from mew_agent.tools.sources import Target, ToolNames, digest_name, plain_name
 
 ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
