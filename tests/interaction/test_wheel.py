@@ -5,7 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, version
 from pathlib import Path
 
 import anyio
@@ -24,6 +24,8 @@ LIGHT = {
     *("jiter", "sniffio"),  # needed by openai
     *("annotated-types", "pydantic-core", "typing-inspection"),  # needed by pydantic
 }
+if int(version("openai").partition(".")[0]) < 3:
+    LIGHT |= {"certifi", "distro", "httpcore", "httpx", "tqdm"}
 
 AGENT_AND_PARTICIPANT = """
 import asyncio, sys

@@ -32,8 +32,9 @@ _USAGE_WORDS: Final = (
     (r"Got unexpected extra arguments? ?(?:\(s\))? \((.*)\)", r"Unexpected argument: \1"),
     (r": (\S+) is not in the range x>=(\S+)$", r": must be at least \2, not '\1'"),
     (r": ('.*') is not a valid integer(?: range)?$", r": must be a whole number, not \1"),
+    (r": ('.*') is not a valid float(?: range)?$", r": must be a number, not \1"),
 )
-"""Typer's words for a wrong option, and ours; the last two are of versions without pydantic."""
+"""Typer's words for a wrong option, and ours; the last three are of versions without pydantic."""
 
 _NAMING_OPTIONS: Final = ("--participant", "--observer")
 """Options for a name that is often typed without one."""

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,7 +16,7 @@ from mew_agent.model.event_stream import MAX_EVENT_BYTES, Event, EventDecoder
 from mew_agent.model.reply_events import ReplyAssembly
 from tests.mew_agent.model.reply_shapes import SHAPES
 
-REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
+OPENAIS_HTTP: Any = import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
 def decoded(*pieces: bytes) -> list[Event]:
@@ -95,8 +96,9 @@ def facts(events: list[Event]) -> tuple[object, ...]:
     return reply.text, reply.reasoning_text, reply.usage, reply.tool_calls, bool(assembly.events.error)
 
 
-def answer(body: bytes) -> httpx2.Response:
-    return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body, request=REQUEST)
+def answer(body: bytes, http: Any = httpx2) -> Any:
+    request = http.Request("POST", "http://provider/v1/chat/completions")
+    return http.Response(200, headers={"content-type": "text/event-stream"}, content=body, request=request)
 
 
 def by_httpx2(body: bytes) -> list[Event]:
@@ -107,7 +109,8 @@ def by_httpx2(body: bytes) -> list[Event]:
 
 
 async def by_openai(body: bytes) -> list[Event]:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _request: answer(body)))
+    transport = OPENAIS_HTTP.MockTransport(lambda _request: answer(body, OPENAIS_HTTP))
+    http = OPENAIS_HTTP.AsyncClient(transport=transport)
     events = []
     async with openai.AsyncOpenAI(api_key="x", base_url="http://provider/v1", http_client=http) as client:
         chunks = await client.chat.completions.create(model="m", messages=[], stream=True)
