@@ -35,7 +35,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, TimeoutOption
 from mew_agent.cli.board.board_events import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
-from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.errors import BadAnswer, ChatRefused, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
@@ -320,8 +320,9 @@ def check_known(api: GatewayApi, board: Board, participant: str) -> BoardEntry:
 def check_member(api: GatewayApi, board: Board, participant: str) -> None:
     """Raise `NoSuchParticipant` or `ParticipantOffline` unless the participant is connected."""
     if not check_known(api, board, participant).connected:
-        run = api.run()
-        has_program = run is not None and participant in {*run.pids.participants, *run.exits}
+        config = configuration_at(api.run_path) if api.run() is not None else None
+        section = config.participants.get(participant) if config is not None else None
+        has_program = section is not None and section.has_program
         hint = f"; `mew restart {participant}` starts it" if has_program else ""
         problem = f"'{participant}' is not connected to space '{api.space}'{hint}"
         raise ParticipantOffline(api.gateway, problem)

@@ -131,7 +131,8 @@ def check_served(agent: AgentConfig, served: ServedModel | None) -> None:
     wanted = served_model(agent)
     if wanted is not None and wanted != served:
         what = wanted.model.described(wanted.what)
-        raise ConfigError(agent.id, f"this space runs without {what}; restart it with `mew down` and `mew up`")
+        advice = f"`mew restart` starts it if '{agent.id}' has `auto_start: true` in space.yaml"
+        raise ConfigError(agent.id, f"this space runs without {what}; {advice}")
 
 
 def unreachable_models(agents: Iterable[AgentConfig]) -> Iterator[str]:

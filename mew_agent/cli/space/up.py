@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import IO, Annotated, Any, Final, cast
 
 import anyio
@@ -309,7 +310,7 @@ def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]
         else:
             state = "joined" if program.name in joined else "started, has not joined yet"
         terminal.print_line(f"  {program.name}: {state}")
-    terminal.print_lines(_next_steps(plan, is_background=True))
+    terminal.print_lines([*_not_started(plan), *_next_steps(plan, is_background=True)])
 
 
 def _print_started(plan: LaunchPlan) -> None:
@@ -317,7 +318,16 @@ def _print_started(plan: LaunchPlan) -> None:
     terminal.print_line(
         f"{plan.space} is running at {plan.launch.address.http} ({names} started); Ctrl-C stops everything"
     )
-    terminal.print_lines(_next_steps(plan, is_background=False))
+    terminal.print_lines([*_not_started(plan), *_next_steps(plan, is_background=False)])
+
+
+def _not_started(plan: LaunchPlan) -> list[str]:
+    """Return a line for each participant with a program that does not start with its space."""
+    return [
+        f"  {name}: not started, because space.yaml does not give it `auto_start: true`"
+        for name, one in plan.launch.config.participants.items()
+        if one.has_program and not one.auto_start
+    ]
 
 
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
@@ -346,9 +356,15 @@ def _addresses(plan: LaunchPlan, *, is_background: bool) -> list[str]:
 def _commands(plan: LaunchPlan, *, is_background: bool) -> list[tuple[str, str]]:
     """Three commands to type next, each with its purpose."""
     people = plan.people
-    place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
+    place = (
+        ""
+        if Path.cwd().is_relative_to(plan.launch.folder.resolve())
+        else f" --space-dir {quote(str(plan.launch.folder))}"
+    )
     who = f" --participant {people[0]}" if plan.person is None and people else ""
-    agents = [name for name, one in plan.launch.config.participants.items() if one.type_key == AGENT_KEY]
+    started = {program.name for program in plan.launch.participants()}
+    participants = plan.launch.config.participants
+    agents = [name for name, one in participants.items() if one.type_key == AGENT_KEY and name in started]
     mew = terminal.own_command()
     first = (f"{mew} logs{place} --follow", "read what the programs write")
     if agents and people:

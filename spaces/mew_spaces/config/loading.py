@@ -165,7 +165,7 @@ class _Document:
                 return self.error_at(place[:-1], f"'{name}' is missing{beneath}")
             case "model_type" | "dict_type" if not place:
                 return self.error_at(place, "must be a mapping with the keys 'space' and 'participants'")
-        return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}{_hint(detail['input'])}")
+        return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}{_hint(detail)}")
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
         """Return the line after a block mapping (None without one) and its indentation. Raises an error if it cannot be
@@ -244,14 +244,15 @@ def _advice(name: str, place: Sequence[int | str]) -> str:
     return colon_hint(name) or did_you_mean(name, known) or f"; expected one of {', '.join(known)}"
 
 
-def _hint(found: object) -> str:
+def _hint(detail: ErrorDetails) -> str:
     """Return the advice for a wrong value with a likely intention."""
+    found = detail["input"]
     if not isinstance(found, str):
         return ""
     variable = _VARIABLE.search(found)
     if variable is not None:
         return f"; {variable[0]} is not replaced here, write the value"
-    return colon_hint(found)
+    return colon_hint(found) if detail["type"] in ("model_type", "dict_type") else ""
 
 
 def _dotted(place: Sequence[int | str]) -> str:

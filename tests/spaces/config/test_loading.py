@@ -434,6 +434,20 @@ MISTAKES = {
             "it belongs one level higher, under participants.coder"
         ),
     ),
+    "address without a scheme": (
+        "space: {id: a}\nparticipants:\n  coder: {agent: {base_url: localhost:1234}}",
+        (
+            "space.yaml:3:29: participants.coder.agent.base_url: must be a URL like http://127.0.0.1:1234/v1, "
+            "'rehearsal' or 'local', not 'localhost:1234'"
+        ),
+    ),
+    "id with a slash": (
+        "space: {id: my team/one}\nparticipants: {}",
+        (
+            "space.yaml:1:13: space.id: invalid characters: an id must not contain '/', '\\', '..', "
+            "invisible characters, or spaces at either end"
+        ),
+    ),
     "variable": (
         'space: {id: a}\nparticipants:\n  coder: {agent: {base_url: "${URL}"}}',
         (

@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 import pytest
+from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.participant.participant import Participant
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import PATIENCE_SECONDS
@@ -180,6 +183,16 @@ async def test_offline_participant_is_reported(gateway: RunningGateway) -> None:
     outcome = await mew("compact", "coder", *seat(gateway))
     assert outcome.err == "mew: 'coder' is not connected to space 'review'\n"
     assert outcome.code == 4
+
+
+async def test_offline_program_of_the_running_space_can_be_started(gateway: RunningGateway, tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: review}\nparticipants: {ada: {}, coder: {agent: {base_url: rehearsal}}}\n")
+    running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, config=str(path))
+    token_path(tmp_path / ".mew", "ada").write_text(gateway.token_of("ada"))
+    outcome = await mew("compact", "coder")
+    assert outcome.err == "mew: 'coder' is not connected to space 'review'; `mew restart coder` starts it\n"
+    assert "restart" not in (await mew("compact", "ada")).err  # a person has no program
 
 
 async def test_missing_answer_times_out(gateway: RunningGateway) -> None:

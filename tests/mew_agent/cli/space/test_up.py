@@ -1,6 +1,7 @@
 """What a start prints. tests/interaction runs whole spaces as processes."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -74,6 +75,31 @@ def test_participant_that_has_not_joined_is_not_called_joined(
 ) -> None:
     _print_summary(plan, set(), {})
     assert "  coder: started, has not joined yet" in capsys.readouterr().out
+
+
+def test_start_names_participants_without_auto_start_and_suggests_only_started_agents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "space.yaml").write_text(
+        "space: {id: review}\nparticipants:\n  ada: {}\n"
+        "  lazy: {agent: {base_url: rehearsal}}\n  coder: {agent: {base_url: rehearsal}, auto_start: true}\n"
+    )
+    plan = make_launch_plan(StartOptions(port=0, folder=tmp_path), {"PATH": os.environ["PATH"]})
+    for print_start in (lambda: _print_summary(plan, {"coder"}, {}), lambda: _print_started(plan)):
+        print_start()
+        lines = capsys.readouterr().out.splitlines()
+        assert "  lazy: not started, because space.yaml does not give it `auto_start: true`" in lines
+        assert sum("lazy" in line for line in lines) == 1
+        assert any('coder "Hello."' in line for line in lines)
+
+
+def test_printed_commands_quote_a_folder_with_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my space"
+    folder.mkdir()
+    (folder / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {}}\n")
+    _print_summary(make_launch_plan(StartOptions(port=0, folder=folder), {"PATH": os.environ["PATH"]}), set(), {})
+    down = capsys.readouterr().out.splitlines()[-1].split("  ")[1]
+    assert shlex.split(down)[-2:] == ["--space-dir", str(folder)]
 
 
 def run_with(tmp_path: Path, *, supervisor_lives: bool, exits: dict[str, Exit]) -> Path:
