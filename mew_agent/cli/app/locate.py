@@ -29,21 +29,26 @@ if TYPE_CHECKING:  # most commands, and agents, only read the run file: the mode
 
 SPACE_FILE = "space.yaml"
 
+FOLDER_ADVICE: Final = "`mew init` creates one, --space-dir FOLDER names another folder"
+"""What to do in a folder without a space.yaml."""
+
 OWN_COMMAND: Final = (sys.executable, "-P", "-m", "mew_agent")
 """This `mew`, independent of PATH and of modules in the space's folder."""
 
 
 def space_config_path(config: Path | None, folder: Path | None) -> Path:
-    """Return the given file, else `.mew/space.yaml` of the folder, else its `space.yaml`. Raises `ConfigError`."""
+    """Return the given file, else the space.yaml of the given folder, else of this one or its nearest parent with one.
+
+    Raises `ConfigError`.
+    """
     if config is not None:
         if not config.is_file():
             raise ConfigError(str(config), "no such file")
         return config
-    base = folder or Path()
-    if (path := space_file_in(base)) is not None:
-        return path
-    problem = f"no {SPACE_FILE} here; `mew init` creates one, --space-dir FOLDER names another folder"
-    raise ConfigError(str(base.resolve()), problem)
+    for base in (folder,) if folder is not None else (Path(), *Path.cwd().parents):
+        if (path := space_file_in(base)) is not None:
+            return path
+    raise ConfigError(str((folder or Path()).resolve()), f"no {SPACE_FILE} here; {FOLDER_ADVICE}")
 
 
 def space_file_in(folder: Path) -> Path | None:

@@ -119,7 +119,7 @@ def participant_argument(text: str, name: str = "PARTICIPANT") -> Any:
     return typer.Argument(metavar=name, help=text, autocompletion=complete_participants)
 
 
-FolderOption = Annotated[Path | None, _common("--space-dir, -d FOLDER")]
+FolderOption = Annotated[Path | None, _common("--space-dir, -d FOLDER", exists=True, file_okay=False)]
 GatewayOption = Annotated[str | None, _common("--gateway, -g URL")]
 SpaceOption = Annotated[str | None, _common("--space, -s ID")]
 TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]

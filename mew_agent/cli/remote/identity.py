@@ -21,6 +21,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import (
+    FOLDER_ADVICE,
     default_person,
     find_last_run,
     find_run,
@@ -155,10 +156,9 @@ def configuration_at(run_path: Path | None) -> SpaceConfig | None:
 def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None) -> str:
     """Return the gateway of the running space. Raises `ConfigError` or `NotConnected` if there is none."""
     if run is None or path is None:
-        last = find_last_run(folder)
-        ended = f": '{last.space}' {last.how}{_when(last.at)}. `mew up` starts it again, " if last is not None else ""
-        start = ". Start one with `mew up`, "
-        problem = f"no space is running here{ended or start}or give --gateway, --space, --participant and MEW_TOKEN"
+        problem = (
+            f"no space is running here{_how_to_start(folder)}, or give --gateway, --space, --participant and MEW_TOKEN"
+        )
         raise ConfigError(str(folder or Path.cwd()), problem)
     if not run.is_running(run.pids.gateway) and not run.is_gateway_restarting:
         how = f"its gateway {run.gateway_exit.words}" if run.gateway_exit is not None else "it was killed"
@@ -167,6 +167,17 @@ def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None
             run.gateway, f"{how}{_when(when)}; `mew up` starts it again, and `mew logs gateway` shows its last lines"
         )
     return run.gateway
+
+
+def _how_to_start(folder: Path | None) -> str:
+    """Return why no space runs, if it is known, and the command to type next."""
+    if (last := find_last_run(folder)) is not None:
+        return f": '{last.space}' {last.how}{_when(last.at)}. `mew up` starts it again"
+    try:
+        space_config_path(None, folder)
+    except ConfigError:
+        return f", and there is no space.yaml: {FOLDER_ADVICE}"
+    return ". Start one with `mew up`"
 
 
 def _when(at: datetime | None) -> str:

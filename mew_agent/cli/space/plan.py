@@ -47,6 +47,7 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
+    FolderOption,
     HostOption,
     LogLevelOption,
     complete_participants,
@@ -97,7 +98,7 @@ class StartOptions:
     config: Annotated[
         Path | None, option("--config, -c, --space-config FILE", "Path of space.yaml (default: found in the folder).")
     ] = None
-    folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
+    folder: FolderOption = None
     host: HostOption = DEFAULT_HOST
     backplane: BackplaneOption = None
     log_level: LogLevelOption = "info"

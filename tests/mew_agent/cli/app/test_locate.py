@@ -24,6 +24,20 @@ def test_file_in_the_state_folder_comes_first(tmp_path: Path) -> None:
     assert space_config_path(None, tmp_path) == tmp_path / ".mew" / "space.yaml"
 
 
+def test_file_of_the_nearest_parent_is_found_unless_a_folder_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "src" / "deep"
+    inner.mkdir(parents=True)
+    (tmp_path / "space.yaml").touch()
+    monkeypatch.chdir(inner)
+    assert space_config_path(None, None) == tmp_path / "space.yaml"
+    (inner.parent / "space.yaml").touch()
+    assert space_config_path(None, None) == inner.parent / "space.yaml"
+    with pytest.raises(ConfigError, match=r"no space\.yaml here"):
+        space_config_path(None, inner)
+
+
 def test_missing_file_names_the_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`mew init` creates one, --space-dir"):
         space_config_path(None, tmp_path)

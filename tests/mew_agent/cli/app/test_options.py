@@ -42,10 +42,10 @@ def app(requested: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
 
 
 def test_connection_options_are_added_to_a_command(
-    app: typer.Typer, requested: list[tuple[ConnectionOptions, str, int]]
+    app: typer.Typer, requested: list[tuple[ConnectionOptions, str, int]], tmp_path: Path
 ) -> None:
-    app(["bob", "--often", "3", "--participant", "ada", "-s", "room", "-d", "there"], standalone_mode=False)
-    assert requested == [(ConnectionOptions("ada", space="room", folder=Path("there")), "bob", 3)]
+    app(["bob", "--often", "3", "--participant", "ada", "-s", "room", "-d", str(tmp_path)], standalone_mode=False)
+    assert requested == [(ConnectionOptions("ada", space="room", folder=tmp_path), "bob", 3)]
 
 
 def test_missing_connection_options_are_none(

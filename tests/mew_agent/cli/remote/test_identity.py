@@ -117,11 +117,6 @@ def test_another_folder_can_be_given(tmp_path: Path) -> None:
     assert find_run(tmp_path) is None
 
 
-def test_missing_space_says_how_to_start_one() -> None:
-    with pytest.raises(ConfigError, match="Start one with `mew up`"):
-        find_gateway(ConnectionOptions())
-
-
 def test_ended_gateway_is_reported(tmp_path: Path) -> None:
     running_space(tmp_path, marks={})
     (tmp_path / ".mew" / "logs").mkdir()
@@ -158,6 +153,14 @@ def test_a_stopped_space_says_how_and_when_it_ended(tmp_path: Path) -> None:
         r"no space is running here: 'review' was stopped with Ctrl-C at \S+ \S+ \(0 s ago\)\. `mew up` starts it again"
     )
     with pytest.raises(ConfigError, match=said):
+        find_gateway(ConnectionOptions(folder=tmp_path))
+
+
+def test_a_folder_without_a_space_is_told_from_a_space_that_does_not_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no space is running here, and there is no space\.yaml: `mew init` creates"):
+        find_gateway(ConnectionOptions(folder=tmp_path))
+    (tmp_path / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {}}")
+    with pytest.raises(ConfigError, match=r"no space is running here\. Start one with `mew up`, or give --gateway"):
         find_gateway(ConnectionOptions(folder=tmp_path))
 
 

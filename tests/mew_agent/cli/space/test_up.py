@@ -85,8 +85,11 @@ def test_start_names_participants_without_auto_start_and_suggests_only_started_a
         "  lazy: {agent: {base_url: rehearsal}}\n  coder: {agent: {base_url: rehearsal}, auto_start: true}\n"
     )
     plan = make_launch_plan(StartOptions(port=0, folder=tmp_path), {"PATH": os.environ["PATH"]})
-    for print_start in (lambda: _print_summary(plan, {"coder"}, {}), lambda: _print_started(plan)):
-        print_start()
+    for is_background in (True, False):
+        if is_background:
+            _print_summary(plan, {"coder"}, {})
+        else:
+            _print_started(plan)
         lines = capsys.readouterr().out.splitlines()
         assert "  lazy: not started, because space.yaml does not give it `auto_start: true`" in lines
         assert sum("lazy" in line for line in lines) == 1
