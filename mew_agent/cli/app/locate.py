@@ -18,7 +18,7 @@ from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.setting_problems import did_you_mean
 from mew_spaces.gateway import auth
 from mew_spaces.launch.processes import is_running
-from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
+from mew_spaces.launch.run_file import RunFile, find_file, find_run_file, read_run_file, run_file_path
 
 from mew_agent.certificates import CA_VARIABLE
 from mew_agent.errors import ConfigError, listed
@@ -45,10 +45,11 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
         if not config.is_file():
             raise ConfigError(str(config), "no such file")
         return config
-    for base in (folder,) if folder is not None else (Path(), *Path.cwd().parents):
-        if (path := space_file_in(base)) is not None:
-            return path
-    raise ConfigError(str((folder or Path()).resolve()), f"no {SPACE_FILE} here; {FOLDER_ADVICE}")
+    # Paths in messages are short for the working folder itself.
+    path = space_file_in(folder or Path()) or (find_file(Path.cwd(), space_file_in) if folder is None else None)
+    if path is None:
+        raise ConfigError(str((folder or Path()).resolve()), f"no {SPACE_FILE} here; {FOLDER_ADVICE}")
+    return path
 
 
 def space_file_in(folder: Path) -> Path | None:
@@ -73,13 +74,6 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
     if run.ca_file is not None:
         os.environ.setdefault(CA_VARIABLE, run.ca_file)
     return path, run
-
-
-def find_last_run(folder: Path | None) -> LastRun | None:
-    """Return how the last run of a folder, or of the working folder or its parents, ended; None if unknown."""
-    here = Path.cwd() if folder is None else folder.resolve()
-    folders = (here, *here.parents) if folder is None else (here,)
-    return next((last for one in folders if (last := read_last_run(one / auth.STATE_NAME)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

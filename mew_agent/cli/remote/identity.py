@@ -17,13 +17,12 @@ from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import read_token, state_dir
 from mew_spaces.launch.program_logs import last_write, log_folder
-from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
+from mew_spaces.launch.run_file import RunFile, find_last_run, read_run_file, run_file_path
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import (
     FOLDER_ADVICE,
     default_person,
-    find_last_run,
     find_run,
     is_same_gateway,
     not_in_space,

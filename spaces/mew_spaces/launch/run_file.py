@@ -5,7 +5,8 @@ Owns `<state>/run.json` and its form. It contains process ids with their start t
 """
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,12 +168,27 @@ def run_file_path(state: Path) -> Path:
     return state / RUN_FILE_NAME
 
 
+def find_file(start: Path, find: Callable[[Path], Path | None]) -> Path | None:
+    """Return what `find` returns for `start` or its nearest parent folder, or None.
+
+    A file in a parent folder counts only if it belongs to this user or to root: it names programs to start or to stop,
+    and anybody can put one into a folder such as /tmp.
+    """
+    folder = start.resolve()
+    owners = {0, getattr(os, "geteuid", int)()}
+    in_parents = (path for parent in folder.parents if (path := find(parent)) is not None)
+    return find(folder) or next((path for path in in_parents if path.stat().st_uid in owners), None)
+
+
 def find_run_file(start: Path) -> Path | None:
     """Return the run file of `start` or its nearest parent folder with one, or None."""
     # The nearest one counts, so that commands work in any folder inside the space's folder.
-    folders = (start.resolve(), *start.resolve().parents)
-    paths = (run_file_path(folder / STATE_NAME) for folder in folders)
-    return next((path for path in paths if path.is_file()), None)
+    return find_file(start, lambda folder: _state_file(folder, RUN_FILE_NAME))
+
+
+def _state_file(folder: Path, name: str) -> Path | None:
+    path = folder / STATE_NAME / name
+    return path if path.is_file() else None
 
 
 def read_run_file(path: Path) -> RunFile | None:
@@ -216,10 +232,18 @@ def end_run(path: Path, run: RunFile, how: str, *, at: datetime | None = None) -
     remove_run_file(path)
 
 
-def read_last_run(state: Path) -> LastRun | None:
-    """Read how the last run of a space ended; None if unknown."""
+def find_last_run(folder: Path | None) -> LastRun | None:
+    """Return how the last run of a folder ended; None if unknown.
+
+    Without a folder, looks in the working folder and its parents.
+    """
+
+    def find(one: Path) -> Path | None:
+        return _state_file(one, LAST_RUN_FILE_NAME)
+
+    path = find(folder) if folder is not None else find_file(Path.cwd(), find)
     try:
-        return LastRun.model_validate_json((state / LAST_RUN_FILE_NAME).read_bytes())
+        return LastRun.model_validate_json(path.read_bytes()) if path is not None else None
     except (OSError, ValidationError):
         return None
 
