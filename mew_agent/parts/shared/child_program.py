@@ -129,7 +129,20 @@ async def running_program(
 
 
 async def end_process(process: Process) -> None:
-    """End a process group: close its input if it has one, then send SIGTERM, then SIGKILL; wait after each."""
+    """End a process group: close its input if it has one, then send SIGTERM, then SIGKILL; wait after each.
+
+    Then kills the programs that it had started in groups of their own, and left behind.
+    """
+    started = _descendants(process)
+    try:
+        await _end_group(process)
+    finally:
+        for one in started:
+            with suppress(psutil.Error):
+                one.kill()
+
+
+async def _end_group(process: Process) -> None:
     if process.stdin is not None:
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await process.stdin.aclose()
@@ -140,6 +153,12 @@ async def end_process(process: Process) -> None:
         if await _is_gone(process):
             return
     logger.warning("process %d did not exit", process.pid)
+
+
+def _descendants(process: Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return psutil.Process(process.pid).children(recursive=True) if process.returncode is None else []
+    return []
 
 
 def group_exists(process: Process) -> bool:

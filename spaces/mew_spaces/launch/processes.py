@@ -41,14 +41,27 @@ def is_running(pid: int, mark: str | None) -> bool:
 
 
 def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
-    """Signal a program and its whole group. Returns False if it no longer runs."""
+    """Signal a program and its whole group. Returns False if it no longer runs.
+
+    SIGKILL also reaches the programs that it started in groups of their own: it can no longer end them itself.
+    """
     if not is_running(pid, mark):
         return False
+    started = _descendants(pid) if number == signal.SIGKILL else []
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         return False
+    for one in started:
+        with suppress(psutil.Error):
+            one.kill()
     return True
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
 
 
 def left_behind(groups: Iterable[int], run_id: str) -> list[int]:

@@ -124,13 +124,14 @@ async def test_a_program_that_cannot_start_is_reported(command: str, cwd: str | 
     ],
     ids=["ignores closed input", "ignores SIGTERM"],
 )
-async def test_a_server_ends_with_all_its_children(behaviour: str) -> None:
+@pytest.mark.parametrize("has_own_group", [False, True])
+async def test_a_server_ends_with_all_its_children(behaviour: str, has_own_group: bool) -> None:
     stubborn = python(
         "import os, signal, subprocess, sys, time\n"
         f"{behaviour}\n"
         "child = subprocess.Popen([sys.executable, '-c', "
         "'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)'],"
-        " stdout=subprocess.PIPE)\n"
+        f" stdout=subprocess.PIPE, start_new_session={has_own_group})\n"
         "child.stdout.readline()\n"
         "print(os.getpid(), child.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -139,7 +140,7 @@ async def test_a_server_ends_with_all_its_children(behaviour: str) -> None:
         async with stubborn as program:
             pids = [int(pid) for pid in (await anext(program.lines())).split()]
             assert all(runs(pid) for pid in pids)
-        assert not any(runs(pid) for pid in pids)
+        await until(lambda: not any(runs(pid) for pid in pids))
 
 
 async def test_a_cancelled_block_ends_the_server() -> None:

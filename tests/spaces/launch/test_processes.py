@@ -82,6 +82,20 @@ def test_a_program_that_ignores_sigterm_is_killed() -> None:
         assert process.wait() == -signal.SIGKILL
 
 
+def test_what_a_killed_program_started_is_killed_with_it() -> None:
+    session = PARENT.replace("stdout=", "start_new_session=True, stdout=").replace("sleep(60)", "sleep(600)")
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    with program(ignoring + session + "time.sleep(60)") as (process, child):
+        try:
+            child_mark = started_mark(int(child))
+            assert child_mark
+            stop_groups({process.pid: started_mark(process.pid)}, "run-1", grace_seconds=0.05)
+            assert process.wait() == -signal.SIGKILL
+            until_in_thread(lambda: not is_running(int(child), child_mark))
+        finally:
+            signal_group(int(child), child_mark, signal.SIGKILL)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems may hide the environment of processes")
 def test_processes_of_a_dead_leader_are_found_and_stopped() -> None:
     with program(PARENT) as (process, child):
