@@ -19,10 +19,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Errors are printed as one line on standard error."""
     _ensure_output_streams()
     OUTPUT.is_quiet = OUTPUT.is_json = False
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        outcome = command_line().main(
-            args=None if arguments is None else list(arguments), prog_name="mew", standalone_mode=False
-        )
+        _require_text(words)
+        outcome = command_line().main(args=words, prog_name="mew", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         if sys.stderr.isatty():
@@ -40,6 +40,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     return outcome if isinstance(outcome, int) else ExitCode.DONE
+
+
+def _require_text(words: Sequence[str]) -> None:
+    """Raise `ConfigError` for a word that is not text in the encoding of the shell: no message could carry it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            from mew_agent.errors import ConfigError
+
+            encoding = sys.getfilesystemencoding()
+            raise ConfigError(ascii(word), f"is not valid text in this shell's encoding, {encoding}") from None
 
 
 def command_line() -> Any:

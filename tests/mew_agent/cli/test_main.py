@@ -213,3 +213,9 @@ def test_interrupt_inside_generated_code_keeps_the_exit_code(tmp_path: Path) -> 
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False, timeout=60)
     assert done.returncode == 130
+
+
+async def test_an_argument_that_is_not_text_is_refused() -> None:
+    outcome = await mew("chat", "coder", "gr\udcfc\udcdfe")
+    assert outcome.err.startswith("mew: 'gr\\udcfc\\udcdfe': is not valid text in this shell's encoding")
+    assert (outcome.code, outcome.out) == (2, "")
