@@ -121,7 +121,8 @@ def _checked_file(family: str, path: Path | None) -> Path | None:
         raise unknown_name("tokenizer", f"unknown tokenizer '{family}'", family, (AUTO, OFF, *tokenizers()))
     one = tokenizers()[family]
     if find_spec(one.package) is None:
-        raise ConfigError("tokenizer", f"'{one.package}' is not installed", install_command(one.extra))
+        install = install_command(one.extra)
+        raise ConfigError("tokenizer", f"'{one.package}' is not installed; install it with `{install}`")
     if path is None and not one.has_vocabulary:
         raise ConfigError(OPTION, f"no vocabulary: '{one.extra}' contains none, and none is ever downloaded", one.reads)
     if path is not None and not path.is_file():

@@ -24,7 +24,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import OWN_COMMAND, dashboard_url
+from mew_agent.cli.app.locate import OWN_COMMAND, dashboard_url, relative_to
 from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.errors import ConfigError
@@ -36,6 +36,9 @@ from mew_agent.parts.shared.serve_model import LOCAL, REHEARSAL
 from mew_agent.program import run_until_signal
 
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
+CLONE = Path(__file__).parents[3]
+"""The source folder, in an editable installation."""
+
 WINDOW_TOKENS = 4096
 LIMIT_SECONDS = 55.0
 LOCAL_LIMIT_SECONDS = 1800.0
@@ -120,7 +123,7 @@ def parts_by_agent(readings: list[list[TextPart]]) -> dict[str, Iterator[TextPar
 
 def default_files() -> list[Path]:
     """Return the project's documentation, next to the sources or in the installed package."""
-    for folder in (Path(__file__).parents[3] / "docs" / "explanation", Path(__file__).parents[2] / "_docs"):
+    for folder in (CLONE / "docs" / "explanation", Path(__file__).parents[2] / "_docs"):
         found = sorted(folder.glob("*.md"))
         if found:
             return found
@@ -228,12 +231,19 @@ def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) 
     return [*table, "", f"done in {seconds:.1f} s"]
 
 
+def _how_to_learn_more() -> tuple[str, str]:
+    tutorial = CLONE / "docs" / "tutorial" / "getting-started.md"
+    if tutorial.is_file():
+        return relative_to(Path.cwd(), tutorial), "learn the rest in ten minutes"
+    return "mew help all", "list every command"  # an installed package has no tutorial
+
+
 def next_steps(mew: str) -> list[str]:
     """Return commands to try after the demo; `mew` is the typed name of the command."""
     steps = [
         ("mew demo --keep", "keep the agents running, and print how to watch them"),
         ("mew init --model rehearsal && mew up -i", "start a space of your own, in an empty folder"),
-        ("docs/tutorial/getting-started.md", "learn the rest in ten minutes"),
+        _how_to_learn_more(),
     ]
     if mew != "mew":
         steps.insert(0, (f'export PATH="{Path(mew).absolute().parent}:$PATH"', "let the shell find mew"))

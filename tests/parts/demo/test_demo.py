@@ -7,6 +7,7 @@ import pytest
 from mew_spaces.config.loading import load_space
 
 from mew_agent.errors import ConfigError
+from mew_agent.parts.demo import demo
 from mew_agent.parts.demo.demo import (
     BY_ITSELF,
     ON_REQUEST,
@@ -24,6 +25,13 @@ from mew_agent.parts.demo.story import CompactionCheck
 def test_the_demo_reads_the_projects_own_pages_by_default() -> None:
     names = {path.name for path in default_files()}
     assert "compaction.md" in names
+
+
+def test_next_steps_name_the_tutorial_only_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(demo.CLONE)
+    assert "  docs/tutorial/getting-started.md " in "\n".join(demo.next_steps("mew"))
+    monkeypatch.setattr(demo, "CLONE", tmp_path)
+    assert demo.next_steps("mew")[-1].startswith("  mew help all ")
 
 
 @pytest.mark.parametrize(
