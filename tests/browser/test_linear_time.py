@@ -33,6 +33,7 @@ NO_TEXT: Final = {
     "dom.js:copyText": "hands the text to the browser",
     "dom.js:isPressed": "reads nothing",
     "dom.js:makeOption": "ids of participants, whose length the gateway limits, and fixed choices",
+    "dom.js:replaceChildren": "nodes, and the keys of controls, whose length the gateway limits",
     "dom.js:makeSelect": "ids of participants, whose length the gateway limits, and fixed choices",
     "earlier.js:EarlierMessages": "positions; the messages go to Conversation",
     "events.js:EventFeed": "the text goes to EventParser",

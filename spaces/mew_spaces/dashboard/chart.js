@@ -112,7 +112,7 @@ export class Chart {
     svg.append(this._cursor);
     this._plot.replaceChildren(svg);
     this._plot.setAttribute("aria-label", "History; arrow keys step through the figures");
-    this._read(undefined);
+    this._read(this._atMs < fromMs ? undefined : this._atMs);
   }
 
   _limit(svg, { compactAt, due }, width, top) {

@@ -1,7 +1,7 @@
 // The contents of a participant's window, part by part, and the free rest. Owns the strip and the rows; the parts of the prefix are
 // requested from the participant when the user opens them, because broadcasts do not contain them.
 
-import { make, makeText } from "./dom.js";
+import { make, makeText, replaceChildren } from "./dom.js";
 
 /** Give a node the colour of a part; a part without one has that of all others. */
 function colour(node, { part }) {
@@ -30,7 +30,7 @@ export class Composition {
     if (prefix && this._mayAsk()) this._showPrefix(prefix);
     else this._prefix = undefined;
     if (!parts.length) return this._rows.replaceChildren(make("li", "whole soft", "Unknown"));
-    this._rows.replaceChildren(...parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part)))));
+    replaceChildren(this._rows, parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part)))));
   }
 
   _showPrefix(part) {

@@ -5,7 +5,7 @@ import { ACTIONS, MEMBERSHIP, availableActions, isStatus, payloadOf } from "./ac
 import { aged, parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { Composition } from "./composition.js";
-import { make, makeSelect, makeText, setText, setTextOrHide } from "./dom.js";
+import { make, makeSelect, makeText, replaceChildren, setText, setTextOrHide } from "./dom.js";
 import { render } from "./markdown.js";
 import { drawGauge, makeGauge } from "./participant_list.js";
 import { ProgressBar } from "./progress.js";
@@ -207,7 +207,7 @@ export class Detail {
     this._once("cuts", all.map((one) => [one.at, one.asked_by, one.freed_tokens, one.tokens_after]), () => {
       const open = new Set([...this._cuts.querySelectorAll("details[open]")].map((node) => node.dataset.at));
       const kept = new Map([...this._cuts.children].map((node) => [node.dataset.at, node]));
-      this._cuts.replaceChildren(...all.map((one) => (open.has(one.at) && kept.get(one.at)) || this._cut(one)));
+      replaceChildren(this._cuts, all.map((one) => (open.has(one.at) && kept.get(one.at)) || this._cut(one)));
       if (!all.length) this._cuts.append(make("p", "soft", "No compaction yet."));
     });
   }
@@ -216,8 +216,9 @@ export class Detail {
     const content = make("div", "cut-content");
     const when = make("time", "", text.clock(one.ms));
     when.dateTime = one.at;
-    const details = make("details", "cut", make("summary", "", when, " ", makeText("span", "", one.line)), content);
-    details.dataset.at = one.at;
+    const summary = make("summary", "", when, " ", makeText("span", "", one.line));
+    const details = make("details", "cut", summary, content);
+    summary.dataset.key = details.dataset.at = one.at;
     details.addEventListener("toggle", () => {
       if (details.open && !content.children.length) void this._openCut(one, content);
     });
@@ -272,11 +273,13 @@ export class Detail {
 
   /** What the participant may call without asking, and how to end that. */
   _drawAllowed(calls) {
-    this._allowed.replaceChildren(
-      ...calls.map(({ text: words, pattern }) => {
+    replaceChildren(
+      this._allowed,
+      calls.map(({ text: words, pattern }) => {
         const row = make("p", "pin", makeText("span", "", `${words}. `));
         if (!this._services.maySend("capability/revoke", this.id)) return row;
         const button = make("button", "quiet", "Stop allowing");
+        button.dataset.key = words;
         button.addEventListener("click", () => void this._request("capability/revoke", { recipient: this.id, capabilities: [pattern], reason: "no longer always allowed" }));
         row.append(button);
         return row;
@@ -286,7 +289,7 @@ export class Detail {
 
   _drawPins(pins) {
     setText(this._pinSection.querySelector("h3"), pins.length ? `Pins (${pins.length})` : "Pins");
-    this._pins.replaceChildren(...(pins.length ? pins.map((pin) => this._pin(pin)) : [make("p", "soft", "Nothing is pinned.")]));
+    replaceChildren(this._pins, pins.length ? pins.map((pin) => this._pin(pin)) : [make("p", "soft", "Nothing is pinned.")]);
     if (this._pinSection.open) void this._loadPins();
   }
 
@@ -294,6 +297,7 @@ export class Detail {
     const row = make("div", "pin", makeText("p", "", pin.text), make("p", "soft", pin.about));
     if (pin.is_removable && this._services.maySend("participant/unpin", this.id)) {
       const button = make("button", "quiet", "Remove");
+      button.dataset.key = pin.id;
       button.setAttribute("aria-label", `Remove pin ${pin.id}`);
       button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, isStatus));
       row.append(button);
@@ -306,7 +310,7 @@ export class Detail {
     if (!pins?.length || !connected || !this._services.maySend("participant/request-status", this.id)) return;
     try {
       const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && one.said?.pins !== undefined);
-      if (!this._isClosed) this._pins.replaceChildren(...answer.said.pins.map((pin) => this._pin(pin)));
+      if (!this._isClosed) replaceChildren(this._pins, answer.said.pins.map((pin) => this._pin(pin)));
     } catch {
       // keep the list without texts
     }
@@ -352,20 +356,20 @@ export class Detail {
     this._drawn.available = this._drawn.actions = JSON.stringify(names);
     const main = names.filter((name) => ACTIONS[name].is_main);
     const others = names.filter((name) => !ACTIONS[name].is_main);
-    const focused = this._actions.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
     const wasOpen = this._actions.querySelector(".menu")?.open === true; // read now: the menu's own event comes after the click
-    this._actions.replaceChildren(...main.map((name) => this._button(name)));
+    const nodes = main.map((name) => this._button(name));
     if (others.length) {
       const menu = make("details", "menu", make("summary", "", "More"), make("div", "", ...others.map((name) => this._button(name))));
+      menu.firstElementChild.dataset.key = "more";
       menu.open = wasOpen;
-      this._actions.append(menu);
+      nodes.push(menu);
     }
-    if (focused) this._actions.querySelector(`[data-action="${focused}"]`)?.focus();
+    replaceChildren(this._actions, nodes);
   }
 
   _button(name) {
     const button = make("button", "", ACTIONS[name].label);
-    button.dataset.action = name;
+    button.dataset.action = button.dataset.key = name;
     button.setAttribute("aria-label", `${ACTIONS[name].label}: ${this.id}`);
     button.addEventListener("click", () => this._choose(name));
     return button;

@@ -54,7 +54,7 @@ export const isPressed = () => performance.now() - pressedMs < LONGEST_PRESS_MS;
 
 function press({ target }) {
   clearTimeout(releasing);
-  if (target.closest?.("a, button, summary")) pressedMs = performance.now();
+  if (target.closest?.("a, button, summary, [role=option]")) pressedMs = performance.now();
 }
 
 function release() {
@@ -90,6 +90,16 @@ export function make(tag, className, ...children) {
   if (className) node.className = className;
   for (const child of children) node.append(typeof child === "string" ? paragraphs(child) : child);
   return node;
+}
+
+/** Replace the children of a node. The focus stays on the same element, or on the new one with the same `data-key`. */
+export function replaceChildren(node, children) {
+  const focused = node.contains(document.activeElement) ? document.activeElement : undefined;
+  node.replaceChildren(...children);
+  if (!focused) return;
+  const { key } = focused.dataset;
+  const next = focused.isConnected ? focused : key && [...node.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key);
+  next?.focus({ preventScroll: true });
 }
 
 /** Create an element with text of unknown writing direction. */

@@ -3,7 +3,7 @@
 import { AddForm } from "./add.js";
 import { Chart } from "./chart.js";
 import { rangeChoice } from "./detail.js";
-import { make, makeText, setText } from "./dom.js";
+import { make, makeText, replaceChildren, setText } from "./dom.js";
 import { drawGauge, makeGauge } from "./participant_list.js";
 
 const MAX_SERIES = 6;
@@ -31,6 +31,7 @@ export class Overview {
     this._history = history;
     this._adding = new AddForm(services);
     this._tiles = make("ul", "tiles");
+    this._tileOf = new Map(); // by participant
     this._totals = make("p", "known");
     this._everyone = make("section", "section everyone", make("h3", "", "Everyone"), this._totals, this._tiles);
     this._tiles.addEventListener("click", (event) => event.target.closest("button")?.dataset.id !== undefined && services.select(event.target.closest("button").dataset.id));
@@ -61,8 +62,13 @@ export class Overview {
     const key = JSON.stringify(agents.map((line) => [line.order, line.word, line.share, line.gauge]));
     if (this._everyone.hidden || this._tiled === key) return;
     this._tiled = key;
-    this._tiles.replaceChildren(...agents.slice(0, MAX_TILES).map(tile));
-    if (agents.length > MAX_TILES) this._tiles.append(make("li", "soft", `${agents.length - MAX_TILES} more in the list`));
+    const shown = agents.slice(0, MAX_TILES);
+    this._tileOf = new Map(shown.map((line) => [line.id, this._tileOf.get(line.id) ?? makeTile(line.id)]));
+    for (const line of shown) fillTile(this._tileOf.get(line.id), line);
+    const nodes = [...this._tileOf.values()].map(({ node }) => node);
+    if (agents.length > MAX_TILES) nodes.push(make("li", "soft", `${agents.length - MAX_TILES} more in the list`));
+    const isSame = nodes.length === this._tiles.children.length && nodes.every((node, index) => node === this._tiles.children[index]);
+    if (!isSame) replaceChildren(this._tiles, nodes);
   }
 
   async _load() {
@@ -89,20 +95,28 @@ export class Overview {
       const swatch = make("span", "swatch line");
       Object.assign(swatch.dataset, { series: places[index].colour, dash: places[index].dash });
       const button = makeText("button", "name", id);
+      button.dataset.key = id;
       button.addEventListener("click", () => this._services.select(id));
       return make("li", "", swatch, button);
     });
-    this._names.replaceChildren(...rows);
+    replaceChildren(this._names, rows);
   }
 }
 
-function tile(line) {
-  const gauge = makeGauge();
+function makeTile(id) {
+  const [share, word, gauge] = [make("span", "tile-share"), makeText("span", "tile-word", ""), makeGauge()];
+  const button = make("button", "tile", makeText("span", "tile-name", id), share, gauge.gauge, word);
+  button.dataset.id = id;
+  return { node: make("li", "", button), button, share, word, gauge };
+}
+
+/** Draw the view of a participant in its tile, which stays the same node, so that it keeps the focus. */
+function fillTile({ button, share, word, gauge }, line) {
+  setText(share, line.share);
+  setText(word, line.word);
   drawGauge(gauge, line.gauge);
-  const button = make("button", "tile", makeText("span", "tile-name", line.id), make("span", "tile-share", line.share), gauge.gauge, makeText("span", "tile-word", line.word));
-  Object.assign(button.dataset, { id: line.id, tone: line.tone });
+  button.dataset.tone = line.tone;
   button.setAttribute("aria-label", `${line.id}, ${line.word}, ${line.share}`);
-  return make("li", "", button);
 }
 
 function legend() {
