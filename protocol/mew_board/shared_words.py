@@ -51,5 +51,8 @@ GROUPING_WORDS: Final[Mapping[str, str]] = _WORDS["groupings"]
 PROPOSAL_WORDS: Final[Mapping[str, str]] = _WORDS["proposals"]
 """The state of a proposal; `{participant}` decided."""
 
+TURN_WORDS: Final[Mapping[str, str]] = _WORDS["turns"]
+"""The state of a turn that has not ended."""
+
 PRESENCE_WORDS: Final[Mapping[str, str]] = _WORDS["presence"]
 """The action of a participant, by the event of a presence."""

@@ -4,13 +4,14 @@ Maps each envelope and frame to the entry that it changes. `TerminalChat` words 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_board import words
 from mew_board.quoting import clean
 from mew_board.receipt_words import mark
+from mew_board.shared_words import TURN_WORDS
 from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
@@ -45,6 +46,8 @@ class FeedEntry:
     thoughts: str = ""
     calls: list[str] = field(default_factory=list)
     is_running: bool = False
+    is_lost: bool = False
+    """True if the agent left before the work ended."""
     id: str = ""
     marks: dict[str, str] = field(default_factory=dict)
     """The newest receipt of a chat in a few words, by participant."""
@@ -59,6 +62,8 @@ class FeedEntry:
     @property
     def summary(self) -> str:
         """The work in one line: `coder is working, 2 calls`."""
+        if self.is_lost:
+            return f"{clean(self.sender)}: {TURN_WORDS['lost']}"
         doing = "is working" if self.is_running else "worked on it"
         count = f", {words.count_of(len(self.calls), 'call')}" if self.calls else ""
         last = f": {self.calls[-1]}" if self.calls and self.is_running else ""
@@ -109,7 +114,7 @@ class ConversationFeed:
                 return work
             case kinds.REASONING_CONCLUSION if work is not None:
                 # The answer follows as a chat; its text would appear twice.
-                work.is_running, work.text = False, ""
+                work.is_running, work.is_lost, work.text = False, False, ""
                 return work
             case _:
                 return None
@@ -118,6 +123,13 @@ class ConversationFeed:
         """Return the work that an envelope belongs to, if the envelope is from the working agent."""
         work = self.entries.get(f"work:{envelope.context}")
         return work if work is not None and work.sender == envelope.sender else None
+
+    def lose_work(self, is_away: Callable[[str], bool]) -> list[FeedEntry]:
+        """Note that the running work of participants that are away is lost, unless its answer still arrives."""
+        lost = [one for one in self.entries.values() if one.is_running and is_away(one.sender)]
+        for one in lost:
+            one.is_running, one.is_lost = False, True
+        return lost
 
     def _mark(self, envelope: Envelope) -> FeedEntry | None:
         """Add the receipt of an acknowledgement to its chat."""

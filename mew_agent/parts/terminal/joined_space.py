@@ -106,24 +106,29 @@ class JoinedSpace:
             await self.me.run_forever()
 
     async def _load(self) -> None:
-        """Read the board and the newest chats; another implementation's gateway may have neither."""
+        """Read the board, and at first the newest chats; another implementation's gateway may have neither."""
         api = GatewayApi(self.who.gateway, space=self.who.space, participant=self.who.participant, token=self.who.token)
+        is_first, board = self.board is None, None
         past: list[Envelope] = []
         try:
             if await anyio.to_thread.run_sync(api.is_complete):
                 self._api = api
-                self.board, past = await anyio.to_thread.run_sync(_newest, api)
+                board, past = await anyio.to_thread.run_sync(_newest, api)
                 await self.load_figures()
                 await self._load_capabilities()
         except (MewAgentError, ValidationError) as error:
             logger.warning("could not read the history of the space: %s", error)
-        if self.board is None:
+        if board is None:
             here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
-            self.board = Board(space=self.who.space, at=terminal.now().isoformat(), participants=tuple(here))
+            board = Board(space=self.who.space, at=terminal.now().isoformat(), participants=tuple(here))
+        self.board = board
+        connected = {one.id for one in board.participants if one.connected}
+        lost = self.feed.lose_work(lambda name: name not in connected)
         early, self._early = self._early or [], None
-        self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
+        shown = (self.feed.receive(one) for one in past) if is_first else ()
+        self.on_change([*lost, *(entry for entry in shown if entry is not None)])
         for message in early:
-            self.receive(message)
+            self._show(message)
 
     async def load_figures(self) -> None:
         """Read the figures of the last hour again."""
@@ -167,10 +172,20 @@ class JoinedSpace:
     # -- what arrives ------------------------------------------------------------------------------------
 
     def receive(self, message: Envelope | StreamFrame) -> None:
-        """Show an envelope or a stream frame, once the history is loaded."""
-        if self._early is not None:
+        """Show an envelope or a stream frame, once the history is loaded.
+
+        A welcome after an outage begins the board anew: its changes may have been missed.
+        """
+        if self.board is not None and isinstance(message, Envelope) and message.kind == kinds.SYSTEM_WELCOME:
+            self._early = [*(self._early or ()), message]
+            self.me.start_soon(self._load)
+        elif self._early is not None:
             self._early.append(message)
-        elif isinstance(message, StreamFrame):
+        else:
+            self._show(message)
+
+    def _show(self, message: Envelope | StreamFrame) -> None:
+        if isinstance(message, StreamFrame):
             changed = self.feed.receive_frame(message)
             self.on_change([] if changed is None else [changed])
         else:
@@ -188,13 +203,27 @@ class JoinedSpace:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
         if envelope.kind.startswith("capability/"):
             self.me.start_soon(self._load_capabilities)
+        if envelope.kind in (kinds.CHAT, kinds.SYSTEM_PRESENCE):
+            self._mark_old_figures()
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
         if envelope.kind == kinds.SYSTEM_PRESENCE and (told := said(envelope)) is not None:
+            if envelope.body.get("event") == "leave":
+                shown += self.feed.lose_work(lambda name: name in told.about)
             shown.append(self.feed.add_presence(told.about[0], told.text))
         elif line is not None and envelope.kind != kinds.CHAT and not self._is_in_a_panel(envelope):
             shown.append(self.feed.add_note(line.removeprefix("* ")))
         self.on_change(shown)
+
+    def _mark_old_figures(self) -> None:
+        """Mark the figures that a chat or a join has made old, which the participants do not report themselves."""
+        old: dict[str, dict[str, str | None]] = {}
+        for one in self.board.participants if self.board is not None else ():
+            peer = self.me.peers.get(one.id)
+            reason = one.outdated if peer is None else peer.context.outdated
+            if reason is not None:
+                old[one.id] = {"outdated": reason, "figure_at": one.figure_at}
+        self.board, _ = apply_event(self.board, "outdated", old)
 
     def _is_in_a_panel(self, envelope: Envelope) -> bool:
         """Return True for a status with the parts of a prefix or the progress of work."""

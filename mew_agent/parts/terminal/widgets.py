@@ -26,7 +26,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.events import Click
+from textual.events import Click, Paste
 from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -304,6 +304,10 @@ class FeedView(ScrollView, can_focus=True):
             self.entry = entry
 
 
+LINE_BREAK: Final = "⏎"
+"""A line break of a pasted text, in the input line."""
+
+
 class Composer(Input):
     """The input line. Tab completes commands and names; the arrow keys recall earlier lines."""
 
@@ -318,14 +322,21 @@ class Composer(Input):
         self._names = names
         self._sent: list[str] = []
         self._place = 0
+        self._draft = ""
+
+    def on_paste(self, event: Paste) -> None:
+        """Insert all lines of a pasted text; Textual would drop all but the first."""
+        event.prevent_default()
+        event.stop()
+        self.replace(LINE_BREAK.join(event.text.strip("\r\n").splitlines()), *self.selection)
 
     async def action_submit(self) -> None:
         """Send the line, keep it for the arrow keys, and start the next one."""
         line, self.value = self.value, ""
         if line.strip() and self._sent[-1:] != [line]:
             self._sent.append(line)
-        self._place = len(self._sent)
-        self.post_message(self.Sent(line))
+        self._place, self._draft = len(self._sent), ""
+        self.post_message(self.Sent(line.replace(LINE_BREAK, "\n")))
 
     def fill(self, text: str) -> None:
         """Insert a text for the person to complete."""
@@ -335,8 +346,10 @@ class Composer(Input):
 
     def action_recall(self, step: int) -> None:
         """Show the line sent before (-1) or after (1) the shown one."""
+        if self._place == len(self._sent):
+            self._draft = self.value
         self._place = min(len(self._sent), max(0, self._place + step))
-        self.fill(self._sent[self._place] if self._place < len(self._sent) else "")
+        self.fill(self._sent[self._place] if self._place < len(self._sent) else self._draft)
 
     def action_complete(self) -> None:
         """Complete the last word as far as all candidates agree; without candidates, focus the next widget."""

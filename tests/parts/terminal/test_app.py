@@ -1,5 +1,6 @@
 """The terminal application against a real gateway and a real agent on the rehearsal model, driven as a person does."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,10 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.join import join_frame
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from textual.events import Paste
+from websockets.asyncio.client import connect
 
 from mew_agent import Participant
 from mew_agent.cli.remote.identity import Identity
@@ -277,6 +282,45 @@ async def test_the_heading_says_that_the_connection_is_lost_and_back(space: Spac
         await screen.shows("connection lost; reconnecting")
         async with serve_gateway(space, port=first.port, tokens=tokens):
             await screen.shows("you are ada")
+
+
+async def test_the_board_is_that_of_a_restarted_gateway(space: SpaceConfig, tokens: TokenBook) -> None:
+    async with AsyncExitStack() as stack:
+        async with serve_gateway(space, tokens=tokens) as first:
+            screen = await stack.enter_async_context(console(first))
+            bob = await stack.enter_async_context(connect(first.ws_url, max_queue=None))
+            await bob.send(json.dumps(join_frame(space="demo", participant="bob", token=first.token_of("bob"))))
+            await bob.send(json.dumps({"kind": kinds.REASONING_START, "payload": {}}))
+            await screen.shows("demo · 2 here", "bob is working")
+        await screen.shows("connection lost; reconnecting")
+        async with serve_gateway(space, port=first.port, tokens=tokens):
+            await screen.shows("demo · 1 here · you are ada", "bob: connection lost; the answer")
+
+
+async def test_a_figure_that_is_old_says_so(gateway: RunningGateway) -> None:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"), reports_context=False)
+    async with bob, console(gateway) as screen:
+        await bob.send(kinds.PARTICIPANT_STATUS, {"tokens": 5_000, "max_tokens": 8_192, "messages_in_context": 3})
+        await screen.shows("~5,000 of ~8,192")
+        await screen.type("@bob hello")
+        await screen.shows("old, messages since")
+
+
+async def test_a_pasted_text_keeps_all_its_lines(gateway: RunningGateway) -> None:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+    heard: list[object] = []
+    bob.on(kinds.CHAT)(lambda envelope: heard.append(envelope.body["text"]))
+    async with bob, console(gateway) as screen:
+        composer = screen.app.query_one(Composer)
+        composer.post_message(Paste("Traceback:\n  line 1\n\n  line 2\n"))
+        await screen.shows("Traceback:⏎  line 1⏎⏎  line 2")
+        await screen.pilot.press("enter")
+        await until(lambda: heard)
+        assert heard == ["Traceback:\n  line 1\n\n  line 2"]
+        await screen.pilot.press(*"draft", "up")
+        assert composer.value == "Traceback:⏎  line 1⏎⏎  line 2"
+        await screen.pilot.press("down")
+        assert composer.value == "draft"
 
 
 async def test_a_wrong_token_ends_the_application_with_the_reason(gateway: RunningGateway) -> None:

@@ -34,6 +34,22 @@ def test_only_the_stream_of_an_agent_adds_to_its_work() -> None:
     assert work.text == "true story"
 
 
+def test_work_of_an_agent_that_left_is_not_running() -> None:
+    feed = ConversationFeed()
+    work = feed.receive(envelope(kinds.REASONING_START, "coder", {}, name="work-1"))
+    other = feed.receive(envelope(kinds.REASONING_START, "writer", {}, name="work-2"))
+    assert work is not None
+    assert other is not None
+    assert feed.lose_work(lambda name: name == "coder") == [work]
+    assert work.summary == "coder: connection lost; the answer may still come"
+    assert other.summary == "writer is working"
+    end = Envelope.write(
+        kinds.REASONING_CONCLUSION, id="end", ts="2026-01-01T00:00:00Z", sender="coder", payload={}, context="work-1"
+    )
+    assert feed.receive(end) is work
+    assert work.summary == "coder worked on it"
+
+
 def test_work_keeps_the_end_of_a_long_text() -> None:
     feed = ConversationFeed()
     opened: dict[str, object] = {"stream_id": "stream-1", "owner": "coder"}
