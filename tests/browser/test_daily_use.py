@@ -1,10 +1,14 @@
 """What a person does all day on a page that changes while it is used: reads, points, presses and sends."""
 
-from mew_protocol import kinds
-from playwright.async_api import expect
+from typing import Any
 
-from tests.browser.conftest import HOSTILE, Join, OpenDashboard
-from tests.browser.test_dashboard import REPORTED, WINDOW, part, row
+from mew_protocol import kinds
+from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.gateway import serve_gateway
+from playwright.async_api import Route, expect
+
+from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
+from tests.browser.test_dashboard import REPORTED, WINDOW, log, part, row
 
 CALL = {"method": "tools/call", "params": {"name": "deploy", "arguments": {"to": "test"}}}
 
@@ -77,3 +81,91 @@ async def test_a_press_on_a_row_selects_it_although_rows_move(open_dashboard: Op
         await expect(row(page, "coder")).to_have_attribute("aria-posinset", "2")
         await expect(row(page, "coder")).to_have_attribute("aria-selected", "true")
         await expect(page.locator("#detail-title")).to_have_text("coder")
+
+
+async def test_a_turn_of_an_agent_that_left_is_not_working(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=10_000, **WINDOW, context=REPORTED)
+        turn = await coder.request(kinds.REASONING_START, {"message": "x"}, to=["ada"])
+        await log(page).get_by_text("working …").wait_for()
+    lost = log(page).get_by_text("connection lost; the answer may still come")
+    await lost.wait_for()
+    await expect(log(page).get_by_text("working …")).to_have_count(0)
+    async with join("coder") as coder:  # the same program, after an outage
+        await coder.send_envelope(kinds.REASONING_CONCLUSION, {"message": "done"}, context=turn)
+        await expect(lost).to_have_count(0)
+
+
+async def test_a_page_that_opens_shows_no_turn_of_an_absent_agent_as_working(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    async with join("coder") as coder:
+        await coder.request(kinds.REASONING_START, {"message": "x"}, to=["ada"])
+    page = await open_dashboard()
+    await log(page).get_by_text("connection lost; the answer may still come").wait_for()
+
+
+async def test_a_message_of_which_the_receipt_was_lost_is_sent_once(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+
+    async def lose_receipt(route: Route) -> None:
+        await route.fetch()
+        await route.abort()
+
+    await page.route("**/messages?*", lose_receipt)
+    await page.get_by_label("Message").fill("only once")
+    await page.keyboard.press("Enter")
+    answer = page.locator("#composer-answer")
+    await expect(answer).to_have_text("No answer from the gateway; it may have got this.")
+    await expect(page.get_by_label("Message")).to_have_value("only once")
+    await page.unroute("**/messages?*")
+    await page.get_by_label("Message").press("Enter")
+    await expect(page.get_by_label("Message")).to_have_value("")
+    await page.get_by_label("Message").fill("the next one")
+    await page.keyboard.press("Enter")
+    await log(page).get_by_text("the next one").wait_for()
+    await expect(log(page).get_by_text("only once")).to_have_count(1)
+
+
+async def test_no_button_of_another_participant_works_offline(config: SpaceConfig, tab: Tab) -> None:
+    page = tab.page
+    async with serve_gateway(config) as gateway:
+        await page.goto(f"{gateway.url}/dashboard#token={gateway.token_of('ada')}&space=review&participant=ada")
+        await page.get_by_text("live", exact=True).wait_for()
+        await row(page, "coder").click()
+    await page.locator("#offline").wait_for()
+    await row(page, "writer").click()
+    await expect(page.locator("#detail-title")).to_have_text("writer")
+    await expect(page.locator("#detail button:not([inert])")).to_have_count(0)
+
+
+async def test_older_messages_continue_where_the_page_begins(open_dashboard: OpenDashboard, join: Join) -> None:
+    """A page drops its oldest entries; older messages are then read from there, not from where it began."""
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        for index in range(700):
+            await coder.send_envelope(kinds.CHAT, {"text": f"message {index}."})
+        await log(page).get_by_text("message 699.").wait_for()
+        await expect(log(page).get_by_text("message 50.")).to_have_count(0)
+        await page.get_by_role("button", name="Load older messages").click()
+        await log(page).get_by_text("message 50.").wait_for(state="attached")
+    shown: list[Any] = (
+        await log(page)
+        .locator("article.chat")
+        .evaluate_all("all => all.map((one) => Number(/message (\\d+)/.exec(one.textContent)[1]))")
+    )
+    assert shown == list(range(shown[0], 700))
+
+
+async def test_q_opens_what_needs_the_user_on_a_phone(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    await page.set_viewport_size({"width": 360, "height": 740})
+    async with join("coder") as coder:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        approve = page.locator("#queue-items").get_by_role("button", name="Approve")
+        await approve.wait_for()
+        await page.locator("#queue-fold").click()
+        await expect(approve).to_be_hidden()
+        await page.keyboard.press("q")
+        await expect(approve).to_be_focused()

@@ -139,6 +139,7 @@ class SpaceView {
         this._showSoon();
         return visible;
       },
+      takeBeginning: () => this._conversation.takeBeginning(),
     });
     this._composer = new Composer({
       context: () => ({ known: this._others(), patterns: this._patterns }),
@@ -184,7 +185,7 @@ class SpaceView {
     } else if (name === "attention") this._needs(value.items ?? []);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
     else if (name === "said") this._said = value; // of the next envelope
-    else if (name === "envelope") this._receiveEnvelope(value);
+    else if (name === "envelope") this._receiveEnvelope(value, id);
     this._showSoon();
   }
 
@@ -194,6 +195,7 @@ class SpaceView {
     setText(byId("space-name"), this._board.name ?? this._board.space);
     this._showTitle();
     if (value.is_whole || value.removed?.length) this._hasNewOrder = true;
+    if (value.is_whole) this._conversation.loseTurns((id) => !this._board.lines.get(id)?.connected);
     if (isFirst) void this._endMissed();
   }
 
@@ -209,11 +211,11 @@ class SpaceView {
     this._conversation.note(compaction.at, `${id} compacted: ${compaction.line}`, [id]);
   }
 
-  _receiveEnvelope(envelope) {
+  _receiveEnvelope(envelope, position) {
     const isPast = this._board.space === undefined; // the envelopes before the board
     envelope.said = this._said;
     this._said = undefined;
-    this._conversation.receive(envelope);
+    this._conversation.receive(envelope, position);
     if (isPast) return;
     this._requests.receive(envelope);
     if (CHANGES_PERMISSIONS.test(envelope.kind)) this._readPermissionsSoon();
@@ -366,14 +368,14 @@ class SpaceView {
 
   async _say(line, onAccepted) {
     if (this._connection.state === "waiting") throw new Error("Offline: your message stays here. Send it when the connection is back.");
-    const { command, kind, payload, to } = line;
+    const { id, command, kind, payload, to } = line;
     if (command && COMMANDS[command].isDecision) {
       onAccepted();
       return this._queue.goTo(command, line.about) ? undefined : `Nothing${line.about ? ` of ${line.about}` : ""} waits for approval.`;
     }
     const envelope = { kind, payload, ...(to.length ? { to } : {}) };
     if (!command) {
-      await this._requests.send(envelope);
+      await this._requests.send({ ...envelope, id });
       onAccepted();
       this._view.toEnd();
       return undefined;
@@ -429,7 +431,7 @@ class SpaceView {
       m: () => (showPane("conversation"), this._composer.focus()),
       p: () => (showPane("participants"), byId("participants").focus()),
       d: () => (showPane("detail"), byId("detail").focus()),
-      q: () => byId("queue-items").querySelector("button")?.focus(),
+      q: () => this._queue.focus(),
     };
     if (!keys[event.key]) return;
     event.preventDefault();
@@ -443,6 +445,7 @@ class SpaceView {
     showConnection(this._connection);
     if (this._board.space === undefined) return;
     this._queue.tick();
+    lockOffline(); // also what was drawn since
     if (this._hasNewOrder) this._order();
     this._list.tick();
     if (this._detail instanceof Detail) this._detail.tick();
@@ -541,8 +544,14 @@ function showOffline(state) {
   if (document.body.dataset.connection === state) return;
   document.body.dataset.connection = state;
   const isOffline = state === "waiting";
-  for (const id of ["queue-items", "detail"]) for (const node of byId(id).querySelectorAll("button")) node.inert = isOffline;
+  lockOffline();
   setTextOrHide(byId("offline"), isOffline ? `Offline since ${text.clock(Date.now())}. Everything below is as it was then.` : "");
+}
+
+/** Lock the buttons that act on the space while it cannot be reached. */
+function lockOffline() {
+  const isOffline = document.body.dataset.connection === "waiting";
+  for (const node of document.querySelectorAll("#queue-items button, #detail button")) if (node.inert !== isOffline) node.inert = isOffline;
 }
 
 /** On a narrow screen one pane is in view. */

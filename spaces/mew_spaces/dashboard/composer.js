@@ -2,6 +2,7 @@
 
 import { addressee, complete, InvalidCommand, readLine } from "./commands.js";
 import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.js";
+import { newId } from "./requests.js";
 import { store, stored } from "./session.js";
 
 const MAX_HISTORY = 100;
@@ -98,6 +99,8 @@ export class Composer {
       if (!(error instanceof InvalidCommand)) throw error;
       return this.say(error.message, true);
     }
+    const key = JSON.stringify(line);
+    line.id = this._unsure?.key === key ? this._unsure.id : newId();
     this._take(typed);
     this._setSending(true);
     this.say(line.command ? `Waiting for ${line.to[0] ?? "the gateway"} …` : undefined);
@@ -111,7 +114,10 @@ export class Composer {
       if (!isAccepted) accept();
     } catch (error) {
       if (this._events.signal.aborted) return;
-      if (!isAccepted) this._giveBack(typed);
+      if (!isAccepted) {
+        this._unsure = { key, id: line.id }; // sent again unchanged, it arrives once
+        this._giveBack(typed);
+      }
       this.say(error.message, true);
     }
   }

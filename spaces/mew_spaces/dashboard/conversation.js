@@ -33,6 +33,9 @@ export class Conversation {
     this._changed = new Set();
     this._seen = new Set();
     this._most = MAX_ENTRIES;
+    this._hasDropped = false;
+    this._notes = 0;
+    this._position = undefined; // of the envelope that is applied
   }
 
   /** The ids of the entries that changed since the last call. */
@@ -42,9 +45,21 @@ export class Conversation {
     return changed;
   }
 
+  /** Where the entries begin in the gateway's log, if the oldest ones were dropped since the last call. */
+  takeBeginning() {
+    if (!this._hasDropped) return undefined;
+    this._hasDropped = false;
+    return [...this.entries.values()].find((one) => one.position !== undefined)?.position;
+  }
+
   /** The running turn of a participant, if there is one. */
   runningTurn(participant) {
     return [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === participant && one.state === "running");
+  }
+
+  /** Running turns of participants that are away are lost, unless their answer still arrives. */
+  loseTurns(isAway) {
+    for (const turn of this.entries.values()) if (turn.type === "turn" && turn.state === "running" && isAway(turn.from)) this._touch(turn, { state: "lost" });
   }
 
   /** Whether a request of this kind to a participant is among the entries. */
@@ -52,8 +67,9 @@ export class Conversation {
     return [...this.entries.values()].some((one) => one.kind === kind && one.about.includes(participant));
   }
 
-  /** Apply one envelope. An envelope that was applied before changes nothing. */
-  receive(envelope) {
+  /** Apply one envelope, with its position in the gateway's log. One that was applied before changes nothing. */
+  receive(envelope, position) {
+    this._position = position;
     if (envelope.kind === "participant/status" && !envelope.correlation_id?.length) return;
     if (envelope.id !== undefined) {
       if (this._seen.has(envelope.id)) return;
@@ -104,9 +120,9 @@ export class Conversation {
   prepend(envelopes) {
     const older = new Conversation(this._me);
     older._most = Infinity;
-    for (const envelope of envelopes) if (!this._seen.has(envelope.id)) older.receive(envelope);
+    for (const envelope of envelopes) if (!this._byId.has(envelope.id)) older.receive(envelope, envelope.position);
     for (const turn of older.entries.values()) {
-      if (turn.type !== "turn" || turn.state !== "running") continue;
+      if (turn.type !== "turn" || !["running", "lost"].includes(turn.state)) continue;
       // Its answer arrived before its start, as a separate chat.
       const answer = [...this.entries.values()].find((one) => one.type === "chat" && one.from === turn.from && turn.question !== undefined && one.question === turn.question);
       Object.assign(turn, { state: "done", endedTs: turn.ts }, answer ? { answer: answer.text, to: answer.to, endedTs: answer.ts } : {});
@@ -123,14 +139,19 @@ export class Conversation {
 
   /** Add a note that is not an envelope. */
   note(ts, words, about = []) {
-    this._add({ id: `note-${this._seen.size}-${this.entries.size}-${words}`, type: "note", ts, words, about });
+    this._position = undefined;
+    this._add({ id: `note-${(this._notes += 1)}`, type: "note", ts, words, about });
   }
 
   _add(entry, ...envelopeIds) {
+    entry.position = this._position;
     this.entries.set(entry.id, entry);
     for (const id of envelopeIds) if (id !== undefined) this._index(id, entry);
     this._changed.add(entry.id);
-    if (this.entries.size > this._most) this._remove(this.entries.values().next().value);
+    if (this.entries.size > this._most) {
+      this._remove(this.entries.values().next().value);
+      this._hasDropped = true;
+    }
     return entry;
   }
 
@@ -224,7 +245,7 @@ export class Conversation {
 
   _conclude(envelope, payload) {
     const turn = this._turnOf(envelope);
-    if (!turn || turn.state !== "running") return;
+    if (!turn || !["running", "lost"].includes(turn.state)) return;
     if (payload.cancelled || payload.interrupted) this._touch(turn, { state: "cancelled", reason: text(payload.reason) ?? text(payload.message), endedTs: envelope.ts });
     else this._touch(turn, { state: "done", endedTs: envelope.ts });
   }
@@ -311,7 +332,8 @@ export class Conversation {
     this._touch(note, { answer: { from, said } });
   }
 
-  _presence({ id, ts, said }) {
+  _presence({ id, ts, said }, payload) {
+    if (payload.event === "leave") this.loseTurns((agent) => agent === payload.participant?.id);
     if (!said?.text) return;
     const { text: verb, about } = said;
     const last = [...this.entries.values()].at(-1);

@@ -1,6 +1,7 @@
 // The conversation in the page. Owns the look of entries, the open parts, and scrolling with the newest entry. Entries come from
 // `conversation`; only changed entries are drawn again.
 
+import WORDS from "./words.json" with { type: "json" };
 import { renderArguments, renderProposal, renderResult, Room } from "./arguments.js";
 import { parseTime } from "./board.js";
 import { isAbout } from "./conversation.js";
@@ -288,7 +289,7 @@ export class ConversationView {
   }
 
   _turn(entry) {
-    const word = { running: "working …", cancelled: `cancelled${entry.reason ? `: ${entry.reason}` : ""}`, done: "" }[entry.state];
+    const word = { running: "working …", lost: WORDS.turns.lost, cancelled: `cancelled${entry.reason ? `: ${entry.reason}` : ""}`, done: "" }[entry.state];
     const node = make("article", "entry turn", this._head({ ...entry, to: entry.to.length ? entry.to : undefined }, ...(word ? [makeText("span", "state", word)] : [])));
     node.dataset.state = entry.state;
     node.append(...this._question(entry.question));

@@ -10,11 +10,15 @@ const MAX_UNSEEN_PAGES = 5; // with a filter, a page may have nothing to show
 const MAX_OLDER = 5_000;
 
 export class EarlierMessages {
-  /** `list` scrolls; `read(query)` reads messages; `add(envelopes)` shows them and tells how many entries became visible. */
-  constructor(list, { read, add }) {
+  /**
+   * `list` scrolls; `read(query)` reads messages; `add(envelopes)` shows them and tells how many entries became visible;
+   * `takeBeginning()` tells where the page begins now, if it has dropped its oldest entries.
+   */
+  constructor(list, { read, add, takeBeginning }) {
     this._list = list;
     this._read = read;
     this._add = add;
+    this._takeBeginning = takeBeginning;
     this._place = undefined;
     this._hasMore = false;
     this._isLoading = false;
@@ -55,7 +59,19 @@ export class EarlierMessages {
   /** Show the button once there is something below it. */
   show(hasEntries) {
     this._hasEntries = hasEntries;
+    this._follow();
     this.node.hidden = !hasEntries || !(this._hasMore || this._end);
+  }
+
+  /** Continue from where the page begins now. */
+  _follow() {
+    const beginning = this._takeBeginning();
+    if (beginning === undefined) return;
+    this._place = beginning;
+    if (this._count >= MAX_OLDER) return;
+    this._hasMore = true;
+    this._button.hidden = this._isLoading;
+    if (!this._isLoading) setText(this._words, "");
   }
 
   async load() {
@@ -75,8 +91,11 @@ export class EarlierMessages {
   }
 
   async _loadPage() {
-    const answer = await this._read({ before: this._place, limit: PAGE, view: 1 });
-    const envelopes = (answer.messages ?? []).map((one, index) => ({ ...one, said: answer.said?.[index] ?? undefined }));
+    const place = this._place;
+    const answer = await this._read({ before: place, limit: PAGE, view: 1 });
+    this._follow();
+    if (this._place !== place) return 0; // entries between these and the page were dropped meanwhile
+    const envelopes = (answer.messages ?? []).map((one, index) => ({ ...one, said: answer.said?.[index] ?? undefined, position: answer.positions?.[index] }));
     this._count += envelopes.length;
     this._place = answer.next;
     const isFull = this._count >= MAX_OLDER;

@@ -77,6 +77,12 @@ export class Queue {
     return true;
   }
 
+  /** Go to the first button, also of a folded queue. */
+  focus() {
+    if (this._items.length) this._fold(false);
+    byId("queue-items").querySelector("button:enabled")?.focus();
+  }
+
   _fold(isFolded) {
     this._isFolded = isFolded;
     byId("queue").dataset.folded = String(isFolded);

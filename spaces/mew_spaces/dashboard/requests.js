@@ -113,7 +113,9 @@ export class Requests {
       const headers = { Authorization: `Bearer ${this._session.token}`, "Content-Type": "application/json" };
       response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(timeoutMs) });
     } catch (error) {
-      throw new Refused(error.name === "TimeoutError" ? `No answer after ${span(timeoutMs)}.` : "Not sent: the gateway is unreachable.");
+      const isRead = options.method === "GET"; // of anything else, only the receipt may be lost
+      const unreachable = isRead ? "The gateway is unreachable." : "No answer from the gateway; it may have got this.";
+      throw new Refused(error.name === "TimeoutError" ? `No answer after ${span(timeoutMs)}.` : unreachable);
     }
     if (!response.ok) throw new Refused(`Refused: ${sentence(await messageOf(response))}`);
     return response.json();
