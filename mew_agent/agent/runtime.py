@@ -38,7 +38,7 @@ from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation import conversation_events
-from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
+from mew_agent.conversation.texts import GAVE_UP, INTERNAL_FAILURE, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
@@ -89,7 +89,7 @@ class ChatTurn:
     async def attempt(self) -> bool:
         """Answer the chat. Returns False if the gateway did not confirm the answer: the chat is queued again.
 
-        Any other failure is logged and ends the attempt only.
+        Any other failure is logged and ends the attempt only. A sender without an answer is told of it.
         """
         chat, answering = self.question.envelope, self.answering
         try:
@@ -105,8 +105,11 @@ class ChatTurn:
             return False
         except (GatewayError, NotPermitted) as error:
             logger.warning("answer to '%s' not sent: %s", chat.sender, error)
-        except Exception:
+        except Exception as error:
             logger.exception("failed to answer a chat from '%s'", chat.sender)
+            if self.instead is None and self.question.state in ("queued", "answering"):
+                self.decline("failed", INTERNAL_FAILURE.format(name=type(error).__name__))
+                return await self.attempt()
         return True
 
     async def _answer(self, chat: Envelope) -> None:
@@ -119,7 +122,7 @@ class ChatTurn:
             await self._send_answer(chat)
             return
         # If an earlier process began the chat, the remarks before it are in the context already.
-        if self.question.state == "queued" and self.answering.reads_remarks:
+        if self.question.state == "queued" and self.instead is None and self.answering.reads_remarks:
             for remark in self.inbox.take_overheard():
                 if not await self.answering.add_remark(remark.envelope, InboxChange(removed=(remark.number,))):
                     await self.inbox.forget_overheard(remark)

@@ -29,7 +29,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.history import Item
 from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.conversation_events import ConversationEvent, ReplyNotice
@@ -38,6 +38,7 @@ from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
+    INTERNAL_FAILURE,
     REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
@@ -75,7 +76,6 @@ NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; 
 LAST_THOUGHT = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 LEFT_OUT = "I removed what the request added to my context, because my next requests would fail, too."
-INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
 
 
 class DiscoverWindow(Protocol):
@@ -184,7 +184,11 @@ class ConversationAnswer(Answering):
         since = self._began_at
         if since is None:  # an earlier process began the turn
             since = next((item.at for item in history.items if item.seq >= question.first_seq), timestamp())
-        calls = await self.conversation.state.store.calls(MAX_REPORTED_CALLS)
+        try:
+            calls = await self.conversation.state.store.calls(MAX_REPORTED_CALLS)
+        except StoreUnusable as error:  # the sender waits for the answer, not for its figures
+            logger.warning("the cost of a turn is not known: %s", error)
+            return {}
         report = turn_report([call for call in calls if call.at >= since], self._session.key[1], status)
         report = report.model_copy(update={"is_new": self._session.is_new, "problem": self.problem})
         self._session.is_new = False

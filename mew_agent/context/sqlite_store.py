@@ -178,8 +178,10 @@ class Store(ABC):
 
     async def recall(self, item_id: str) -> Item | None:
         """Return an item by id as added, even if it has left the context; None if unknown."""
-        rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
-        return item_from(rows[0][0]) if rows else None
+        found = await self._read(
+            item_from, "SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id
+        )
+        return found[0] if found else None
 
     async def compactions(self) -> list[CompactionEntry]:
         """Return all archived compactions, oldest first. Those with lower numbers were deleted."""
@@ -203,8 +205,8 @@ class Store(ABC):
         while await self._run(sqlite_archive.index_some):
             pass
         seqs = await self._run(lambda db: sqlite_archive.search(db, words, limit))
-        rows = [await self._rows("SELECT original FROM items WHERE seq = ?", seq) for seq in seqs]
-        return [item_from(text) for found in rows for (text,) in found]
+        found = [await self._read(item_from, "SELECT original FROM items WHERE seq = ?", seq) for seq in seqs]
+        return [item for items in found for item in items]
 
     async def message(self, key: MessageKey) -> MessageRecord:
         """Return the record of a message for its receipt."""
@@ -220,7 +222,7 @@ class Store(ABC):
 
     async def prompts_read(self) -> int:
         """Return the number of the newest prompt of another program's history."""
-        return int((await self._rows("SELECT coalesce(max(call), 0) FROM prompts WHERE seq IS NULL"))[0][0])
+        return (await self._read(int, "SELECT coalesce(max(call), 0) FROM prompts WHERE seq IS NULL"))[0]
 
     async def life_of(self, seq: int) -> ItemLife | None:
         """Return an item as added, with the changes since it first left; None if no longer stored."""
@@ -231,17 +233,17 @@ class Store(ABC):
 
         After each part, `on_read` gets the number of items read and the total.
         """
-        ((total,),) = await self._rows("SELECT count(*) FROM items")
+        (total,) = await self._read(int, "SELECT count(*) FROM items")
         total = total if newest is None else min(newest, total)
         found: list[Item] = []
         before = _MAX_SEQ
         while len(found) < total:
             most = min(READ_ITEMS, total - len(found))
-            query = "SELECT seq, original FROM items WHERE seq < ? ORDER BY seq DESC LIMIT ?"
-            if not (rows := await self._rows(query, before, most)):
+            query = "SELECT original FROM items WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+            if not (part := await self._read(item_from, query, before, most)):
                 break
-            found += [item_from(original) for _, original in rows]
-            before = rows[-1][0]
+            found += part
+            before = part[-1].seq
             if on_read is not None:
                 on_read(len(found), total)
         return found[::-1]
@@ -263,10 +265,8 @@ class Store(ABC):
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         """Return all calls, or the `newest` ones, oldest first."""
-        rows = await self._rows(
-            "SELECT record FROM calls ORDER BY number DESC LIMIT ?", -1 if newest is None else newest
-        )
-        return [_CALL.validate_python(json.loads(row[0])) for row in reversed(rows)]
+        query = "SELECT record FROM calls ORDER BY number DESC LIMIT ?"
+        return (await self._read(_CALL.validate_json, query, -1 if newest is None else newest))[::-1]
 
     async def aclose(self) -> None:
         """Close the store. All stored data stays."""
@@ -274,8 +274,9 @@ class Store(ABC):
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
 
-    async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return await self._run(lambda db: db.execute(query, values).fetchall())
+    async def _read(self, read: Callable[[Any], T], query: str, *values: object) -> list[T]:
+        """Return the only column of each row as `read` reads it."""
+        return await self._run(lambda db: [read(value) for (value,) in db.execute(query, values)])
 
     async def _run(self, work: Callable[[sqlite3.Connection], T], *, is_change: bool = False) -> T:
         """Run a transaction. A cancelled task still completes it, because the caller has already changed its memory."""
@@ -344,7 +345,10 @@ def _load(db: sqlite3.Connection) -> Session | None:
     session = _SESSION.validate_python(state)
     if missing := _STATE_KEYS - state.keys():
         raise ValueError(f"the state has no {', '.join(sorted(missing))}")
-    return replace(session, items=tuple(item_from(present) for (present,) in items))
+    (last,) = db.execute("SELECT coalesce(max(seq), -1) FROM items").fetchone()
+    # An older copy of the state must not use a number again.
+    next_seq = max(session.next_seq, last + 1)
+    return replace(session, items=tuple(item_from(present) for (present,) in items), next_seq=next_seq)
 
 
 def _load_items(db: sqlite3.Connection) -> Session | None:
@@ -363,10 +367,15 @@ def _load_items(db: sqlite3.Connection) -> Session | None:
 
 
 def _load_inbox(db: sqlite3.Connection) -> StoredInbox:
-    rows = db.execute("SELECT number, chat FROM inbox ORDER BY number").fetchall()
     found = db.execute("SELECT value FROM state WHERE key = 'position'").fetchone()
-    chats = tuple(_CHAT.validate_python({"number": number, **json.loads(text)}) for number, text in rows)
-    return StoredInbox(chats, found[0] if found else None)
+    chats: list[StoredChat] = []
+    for number, text in db.execute("SELECT number, chat FROM inbox ORDER BY number").fetchall():
+        try:
+            chats.append(_CHAT.validate_python({"number": number, **json.loads(text)}))
+        except (TypeError, ValueError) as error:
+            logger.warning("a chat of the inbox cannot be read and is left out: %s", error)
+            db.execute("DELETE FROM inbox WHERE number = ?", (number,))
+    return StoredInbox(tuple(chats), found[0] if found else None)
 
 
 def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:

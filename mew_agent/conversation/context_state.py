@@ -310,6 +310,10 @@ class ContextState:
 
     # -- what leaves -------------------------------------------------------------------------------------
 
+    async def _check_store(self) -> None:
+        """Raise `StoreUnusable` before a change that the store would not take: a restart would take the change back."""
+        await self.save()
+
     def plan_compaction(
         self, target_tokens: int | None, method: CompactionMethod = "staged", *, is_refused: bool = False
     ) -> CompactionPlan | NothingToDo:
@@ -341,6 +345,7 @@ class ContextState:
         counted: CountedCut | None = None,
     ) -> CompactionResult:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
+        await self._check_store()
         tracker, spending = self.tracker, spending or SummarySpending()
         lost_tokens, leaving = cache_lost_tokens(plan, tracker), self._leaving(plan.evict, plan.stub_seqs)
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count, counted=counted)
@@ -386,6 +391,7 @@ class ContextState:
         """
         if span is None:
             return 0
+        await self._check_store()
         plan = CompactionPlan((), span, 0, 0)
         counted = None if count is None else await count(plan, None)
         leaving = self._leaving(span)
@@ -410,6 +416,7 @@ class ContextState:
 
     async def clear(self, reason: str | None, origin: Origin = ITSELF) -> None:
         """Remove all items and pending prompts; reminders stay. The model reads a `reason` with the next call."""
+        await self._check_store()
         history, tokens, ledger = self.history, self.tracker.measurement.tokens, self.tracker.ledger
         next_tokens = ledger.next_prompt_tokens
         is_empty, removed = not history.items and history.summary is None, [item.seq for item in history.items]
@@ -428,6 +435,7 @@ class ContextState:
 
     async def put_back(self, archived: ArchivedCompaction, origin: Origin) -> tuple[int, CutOutcome]:
         """Undo a change: restore its items and the earlier summary. Returns the new entry's number and figures."""
+        await self._check_store()
         counted = await self.sizes.counts({item.seq: item.text() for item in archived.items})
         back, before = returning_items(archived.items, self.history.items), self.history.summary
         self.history.put_back(back.merged, archived.before)

@@ -127,6 +127,7 @@ def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> st
 # -- answers that are not the model's ----------------------------------------------------------------------
 
 EMPTY_ANSWER = "(My model returned an empty answer.)"
+INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
 TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. My steps so far are in my reasoning."
 TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. My steps so far are in my reasoning."
 CANCELLED_RESULT = "[cancelled before it finished]"

@@ -217,7 +217,9 @@ class Calibration(NamedTuple):
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
-        """Restore from `saved`."""
+        """Restore from `saved`. Figures of another number of features are forgotten."""
+        if len(figures) not in (2 + _BESIDE, 2 + _BESIDE + FEATURES + len(_PAIRS)):
+            return cls()
         observed, counted, *rest = figures
         weights, doubt = tuple(rest[_BESIDE : _BESIDE + FEATURES]), tuple(rest[_BESIDE + FEATURES :])
         overhead, wrapped, count_miss, feature_miss = rest[:_BESIDE]

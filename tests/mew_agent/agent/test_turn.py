@@ -414,3 +414,33 @@ async def test_an_internal_failure_still_gets_an_answer(
             database.execute("ALTER TABLE elsewhere RENAME TO calls")
         assert "inside me failed" not in await s.ask("Three?")
         assert "a turn failed" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["add_remark", "begin"])
+async def test_a_failure_before_the_question_still_gets_an_answer(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise OSError("no space left")
+
+    async with start_agent() as s:
+        await s.ada.chat("The pump is old.")
+        with monkeypatch.context() as patch:
+            patch.setattr(ConversationAnswer, place, fail)
+            answer = await s.ada.ask("chat", {"text": "Which pump?"}, to="coder", answer="chat")
+            assert answer.body["failure"]["code"] == "failed"
+            assert answer.body["text"].startswith("An internal error occurred (OSError).")
+        assert "internal error" not in await s.ask("And now?")
+
+
+async def test_an_answer_is_sent_although_its_cost_is_unreadable(start_agent: StartAgent, tmp_path: Path) -> None:
+    path = tmp_path / "coder.db"
+    async with start_agent(agent={"store": path}) as s:
+        payload = {"text": "Hello?", "session": "one"}
+        await s.ada.ask("chat", payload, to="coder", answer="chat")
+        (session,) = tmp_path.glob("coder.db~*[0-9a-f]")
+        with closing(sqlite3.connect(session)) as database, database:
+            database.execute("UPDATE calls SET record = '{'")
+        answer = await s.ada.ask("chat", payload, to="coder", answer="chat")
+        assert answer.body["text"]
+        assert "turn" not in answer.body

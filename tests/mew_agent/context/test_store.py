@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mew_agent.context.store import (
     InboxChange,
     Session,
     SessionChange,
+    StoreDamaged,
     StoredChat,
     StoredInbox,
     StoreLimits,
@@ -510,3 +512,35 @@ async def test_a_change_of_the_inbox_is_stored_with_the_session(store: Store) ->
     assert loaded is not None
     assert loaded.items == tuple(added)
     assert await store.load_inbox() == StoredInbox((), "e-2")
+
+
+async def test_an_unreadable_chat_is_left_out_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.change_inbox(InboxChange((chat(1), chat(2), chat(3))))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE inbox SET chat = '{' WHERE number = 1")
+        db.execute("UPDATE inbox SET chat = json_set(chat, '$.state', 'lost') WHERE number = 3")
+    assert [await store.load_inbox() for _ in range(2)] == [StoredInbox((chat(2),))] * 2
+    await store.aclose()
+    assert caplog.text.count("cannot be read and is left out") == 2
+
+
+async def test_a_row_that_cannot_be_read_is_a_damage_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.keep(Session(next_seq=1), SessionChange(added=items("One.")))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE items SET original = '{'")
+        db.execute("INSERT INTO calls (role, record) VALUES ('main', '{')")
+    for read in (store.calls, store.items, partial(store.recall, items("One.")[0].id)):
+        with pytest.raises(StoreDamaged):
+            await read()
+    await store.aclose()
+
+
+async def test_an_older_state_uses_no_number_again(store: Store) -> None:
+    await store.keep(Session(next_seq=0), SessionChange(added=items("One.", "Two.")))
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.next_seq == 2

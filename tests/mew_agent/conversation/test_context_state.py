@@ -1,13 +1,15 @@
 """What enters and leaves a context is counted and stored; the model is real HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mew_protocol.payloads.participant import Compact, Forget
+from mew_protocol.payloads.retrieval import Undo
 
-from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import StoreUnusable
 from mew_agent.conversation.conversation_events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
 from tests.support.conversation_driver import TOOL, StartConversation
@@ -27,6 +29,39 @@ async def test_a_clear_leaves_no_item_and_no_figure(start_conversation: StartCon
         assert reported is not None
         assert driver.now.tokens == reported["total_tokens"]
         assert "One." not in str(sent.body["messages"])
+
+
+class FullStore(MemoryStore):
+    """A store whose disk may be full."""
+
+    is_full = False
+
+    async def keep(self, *change: Any) -> int | None:
+        if self.is_full:
+            raise StoreUnusable(self._path, "database or disk is full")
+        return await super().keep(*change)
+
+
+@pytest.mark.parametrize("what", ["clear", "forget", "undo"])
+async def test_a_removal_that_cannot_be_stored_does_not_happen(
+    start_conversation: StartConversation, text: Callable[[int], str], what: str
+) -> None:
+    store = FullStore()
+    async with start_conversation(store=store) as driver:
+        conversation = driver.conversation
+        for _ in range(4):
+            await driver.turn(text(100))
+        assert not (await conversation.compact(Compact())).skipped
+        before, items = driver.now, list(conversation.history.items)
+        controls: dict[str, Callable[[], Awaitable[object]]] = {
+            "clear": conversation.clear,
+            "forget": lambda: conversation.forget(Forget(direction="oldest", entries=2)),
+            "undo": lambda: conversation.archive.undo(Undo()),
+        }
+        store.is_full = True
+        with pytest.raises(StoreUnusable):
+            await controls[what]()
+        assert (driver.now, conversation.history.items) == (before, items)
 
 
 async def test_without_reminders_nothing_is_shown(start_conversation: StartConversation) -> None:

@@ -224,6 +224,11 @@ def test_a_calibration_survives_a_round_trip(calls: int) -> None:
     assert Calibration.restored(calibration.saved()) == calibration
 
 
+@pytest.mark.parametrize("count", [0, 3, 7])
+def test_figures_of_another_number_of_features_are_forgotten(count: int) -> None:
+    assert Calibration.restored([1.0] * count) == Calibration()
+
+
 @given(st.text(max_size=400), st.integers(2, 60))
 def test_pieces_of_a_text_are_the_text(text: str, most: int) -> None:
     pieces = list(pieces_of(text, most))
