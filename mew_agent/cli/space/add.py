@@ -33,7 +33,7 @@ from mew_agent.cli.board.board_events import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.space.agent_type import AGENT_KEY
-from mew_agent.cli.space.plan import check_new_participant
+from mew_agent.cli.space.plan import INTERPRETER, check_new_participant
 from mew_agent.cli.space.restart import reload, start_program, supervisor_of
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError
 
@@ -78,7 +78,9 @@ class NewParticipant:
         str | None, option("--api-key-env NAME", "Environment variable with its API key (default: OPENAI_API_KEY).")
     ] = None
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
-    command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
+    command: Annotated[
+        str | None, option("--command COMMAND", "Run this program, or FILE.py, instead of an agent.")
+    ] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
     role: Annotated[Role | None, option("--role ROLE", "agent, tool, person or observer (default: by type).")] = None
     capabilities: Annotated[
@@ -117,8 +119,10 @@ class NewParticipant:
         for key, text in self.of_types.given().items():
             return {key: participant_types()[key].section_from(text)}
         if self.command is not None:
-            program, *arguments = shlex.split(self.command) or [""]
-            return {"command": program, "args": arguments}
+            words = shlex.split(self.command) or [""]
+            if words[0].endswith(".py"):
+                words.insert(0, f"${{{INTERPRETER}}}")
+            return {"command": words[0], "args": words[1:]}
         if self.is_person or self.role not in (None, "agent"):
             return {}
         keys = ("model", "base_url", "api_key_env", "system_prompt")

@@ -67,8 +67,21 @@ def check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path
     """Check that a program and its working folder exist; `owner` is their place in space.yaml."""
     if not folder.is_dir():
         raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
-    if "${" not in command and shutil.which(command, path=search) is None and not (folder / command).is_file():
-        raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
+    file = folder / command
+    wanted = str(file) if "/" in command else command
+    if "${" not in command and shutil.which(wanted, path=search) is None:
+        problem = "is not executable" if file.is_file() and wanted != command else "not found"
+        hint = _meant_program(command, file)
+        raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' {problem}{hint}")
+
+
+def _meant_program(command: str, file: Path) -> str:
+    """Return the advice for a program that cannot be started."""
+    if re.fullmatch(r"python[\d.]*", command):
+        return "; ${MEW_PYTHON} is the Python that runs mew"
+    if command.endswith(".py"):
+        return f'; write `command: "${{MEW_PYTHON}}", args: [{command}]` for a Python program'
+    return f"; write './{command}' for the file in {file.parent}" if file.is_file() and file.name == command else ""
 
 
 def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:

@@ -122,6 +122,8 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert agent == {"agent": {"model": "m", "api_key_env": "KEY"}, "auto_start": True, "role": "agent"}
     program = NewParticipant("p", command="node 'my tool.js'", starts=False).settings()
     assert program == {"command": "node", "args": ["my tool.js"], "auto_start": False, "role": "tool"}
+    python = NewParticipant("p", command="bot.py --loud").settings()
+    assert (python["command"], python["args"]) == ("${MEW_PYTHON}", ["bot.py", "--loud"])
     bot = NewParticipant("b", command="node bot.js", role="agent", capabilities='["a/b"]').settings()
     assert (bot["role"], bot["capabilities"]) == ("agent", [{"kind": "a/b"}])
     meter = NewParticipant("m", SectionOptions(meter="http://127.0.0.1:7100/v1")).settings()

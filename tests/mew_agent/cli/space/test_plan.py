@@ -394,13 +394,35 @@ def test_new_agent_rehearses_only_with_a_rehearsal_model(tmp_path: Path) -> None
     ("command", "is_there"), [("mew", True), ("./tool", True), ("${ANY}", True), ("nosuch", False)]
 )
 def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, is_there: bool) -> None:
-    (tmp_path / "tool").touch()
+    (tmp_path / "tool").touch(mode=0o700)
     config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
     if is_there:
         check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
     else:
         with pytest.raises(ConfigError, match=r"late\.command: program 'nosuch' not found"):
             check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no mode of files there")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python9", "program 'python9' not found; ${MEW_PYTHON} is the Python that runs mew"),
+        ("bot.py", "program 'bot.py' not found; write `command: \"${MEW_PYTHON}\", args: [bot.py]`"),
+        ("./bot.py", "program './bot.py' is not executable; write `command: \"${MEW_PYTHON}\", args: [./bot.py]`"),
+        ("bot", "program 'bot' not found; write './bot' for the file in "),
+        ("./bot", "program './bot' is not executable"),
+        ("sub/bot", "program 'sub/bot' not found"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_reported_with_the_right_command(
+    tmp_path: Path, command: str, said: str
+) -> None:
+    for name in ("bot", "bot.py"):
+        (tmp_path / name).touch(mode=0o600)
+    text = f"space: {{id: s}}\nparticipants:\n  tool: {{command: '{command}', auto_start: true}}\n"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        plan_of(tmp_path, text)
 
 
 POLICY = "name: team\nbased_on: mew\nsettings: {context_token_limit: 60000}\n"
