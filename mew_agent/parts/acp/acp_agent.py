@@ -245,11 +245,18 @@ class AcpEngine(Engine):
         return self._interruptible is not None
 
     async def _request_ended(self, result: Mapping[str, Any]) -> None:
-        """Report the usage at the end of a turn."""
-        is_abandoned = result.get("stopReason") == "cancelled"
-        usage = self._usage.turn_ended(is_abandoned=is_abandoned) if self._is_answering else None
+        """Report the usage at the end of a turn. A turn that failed or was cancelled may have none."""
+        if not self._is_answering:
+            return
+        reason, run = result.get("stopReason"), self.external.compacting
+        usage = self._usage.turn_ended(is_abandoned=reason == "cancelled")
+        if self._usage.was_measurable and run.trigger == "agent":
+            await run.finish(CompactDone.as_skipped("the agent did not report its end"))
         if usage is not None:
             await self._report(usage)
+        elif self._usage.was_measurable and not self.profile.usage_is_late and reason not in (None, "cancelled"):
+            self.external.forget_figures("usage_unavailable")
+            await self.me.control.announce()
 
     # -- what the agent says -----------------------------------------------------------------------------
 
@@ -369,6 +376,7 @@ class AcpEngine(Engine):
         """Begin a new session, after the running turn."""
         async with self._one_prompt:
             session = await self._ready_session()
+            self._usage.compacted()
             await session.renew()
             self._note_mode()
             await self._keep_session()

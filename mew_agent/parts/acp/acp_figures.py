@@ -4,7 +4,6 @@ Usage counts only at the end of a main turn. From the start of a compaction to t
 is unknown. Sends nothing: returns the figures to report.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,8 +11,11 @@ from typing import Any, Final
 from mew_protocol.context_report import Spending
 from mew_protocol.json_values import objects_at, value_at
 
-from mew_agent.model.usage import positive_count
+from mew_agent.model.usage import LARGEST_WINDOW, positive_count
 from mew_agent.parts.acp.profiles import AcpProfile, CompactionStep
+
+_MOST_SPENT: Final = 1e15
+"""A larger cost is none, in any currency."""
 
 _STEPS: Final[Mapping[str, CompactionStep]] = {
     "in_progress": "started",
@@ -38,12 +40,18 @@ class AgentUsage:
 def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
     """Return the usage in a `session/update`; None without one. Agents send 0 before any call."""
     if update.get("sessionUpdate") == "usage_update":
-        tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
+        tokens, size = _plausible(update.get("used")), _plausible(update.get("size"))
         window = None if not size else round(size * 100 / profile.window_percent)
         return AgentUsage(tokens, window) if tokens else None
     key = "inputTokens" if profile.used == "prompt" else "totalTokens"
-    tokens = positive_count(value_at(update, "_meta", "usage", key))
+    tokens = _plausible(value_at(update, "_meta", "usage", key))
     return AgentUsage(tokens) if tokens else None
+
+
+def _plausible(value: object) -> int | None:
+    """Return a count above 0 that a context can have."""
+    count = positive_count(value)
+    return count if count is not None and count <= LARGEST_WINDOW else None
 
 
 def spent_tokens(usage: object) -> int:
@@ -54,7 +62,7 @@ def spent_tokens(usage: object) -> int:
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
     """Return the cost of the session so far; None if unknown. Agents send 0 for models without a price."""
     amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")
-    if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
+    if isinstance(amount, int | float) and 0 < amount <= _MOST_SPENT and isinstance(currency, str):
         return Spending(amount=round(amount, 8), currency=currency)
     return None
 
@@ -74,7 +82,7 @@ def window_in(session: Mapping[str, Any]) -> int | None:
     current = value_at(session, "models", "currentModelId")
     listed = objects_at(session, "models", "availableModels")
     found = next((model for model in listed if model.get("modelId") == current), None)
-    return positive_count(value_at(found, "_meta", "contextLimit"))
+    return _plausible(value_at(found, "_meta", "contextLimit"))
 
 
 class UnreportedCompactions:
@@ -115,6 +123,8 @@ class UsageTracker:
         self._has_compacted = False
         self._was_abandoned = False
         self._seen: AgentUsage | None = None
+        self.was_measurable = False
+        """Whether the turn that ended last was a main turn without a compaction."""
         self._accepts_late = False
         """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
 
@@ -136,7 +146,8 @@ class UsageTracker:
     def turn_ended(self, *, is_abandoned: bool) -> AgentUsage | None:
         """Note that the agent has answered a prompt."""
         self._was_abandoned = is_abandoned
-        if not self._is_main or self._has_compacted:
+        self.was_measurable = self._is_main and not self._has_compacted
+        if not self.was_measurable:
             return None
         self._is_main = False
         if self._profile.usage_is_late:

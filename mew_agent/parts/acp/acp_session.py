@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import anyio
 from acp.connection import Connection
 from acp.exceptions import RequestError
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 from mew_agent import __version__
 from mew_agent.parts.acp.modes import SessionModes, first_mode, mode_in, modes_in
@@ -35,6 +35,8 @@ AUTH_REQUIRED: Final = -32000
 
 MAX_SKIPPED_LINES: Final = 100
 """Programs may write some lines of text between messages; one that writes more of them in a row is no ACP agent."""
+
+_MAX_ERROR_CHARS: Final = 400
 
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
 OnResponse = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -71,6 +73,10 @@ class LineTransport:
     _incoming: AsyncIterator[bytes] | None = None
     _skipped: int = 0
     """How many lines in a row were no messages."""
+    _asked: dict[object, str] = field(default_factory=dict)
+    """The methods of our requests without a response, by id."""
+    _session_id: str = ""
+    """The session whose updates count; empty while it is not known."""
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end, or when the program is unusable."""
@@ -82,15 +88,34 @@ class LineTransport:
                 if message is None:
                     continue
                 if "method" not in message:
-                    await self.updates.put_response(object_at(message, "result"))
+                    if await self._is_response(message):
+                        return message
+                    continue
                 update = value_at(message, "params", "update")
-                if message.get("method") != "session/update" or not isinstance(update, Mapping):
+                if message["method"] != "session/update" or not isinstance(update, Mapping):
                     return message
-                await self.updates.put(update)
+                # An agent may run other sessions, for example for a subagent.
+                if not self._session_id or value_at(message, "params", "sessionId") in (None, self._session_id):
+                    await self.updates.put(update)
             self.closed.set()
         except ChildFailed as error:
             self.close_for(error.problem)
         return None
+
+    async def _is_response(self, message: dict[str, Any]) -> bool:
+        """Note the end of a request, in the order of the updates. Returns False for an answer to no open request."""
+        name, result = message.get("id"), object_at(message, "result")
+        method = self._asked.pop(name, None) if isinstance(name, int | str) else None
+        if method is None:
+            logger.info("%s: answer to no open request", self.program.name)
+            return False
+        if method == "session/new":
+            self._session_id = text_at(result, "sessionId")
+        error = message.get("error")
+        if error is not None and not isinstance(error, Mapping):  # `Connection` expects an object
+            message["error"] = {"message": str(error)[:_MAX_ERROR_CHARS]}
+        await self.updates.put_response(result)
+        return True
 
     def close_for(self, problem: str) -> None:
         """Note why a running program is unusable."""
@@ -103,7 +128,7 @@ class LineTransport:
             return None
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         if isinstance(message, dict):
             self._skipped = 0
@@ -118,6 +143,10 @@ class LineTransport:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message. Do nothing if the agent has closed its input: it is exiting, and `receive` ends."""
+        if "method" in message and "id" in message:
+            self._asked[message["id"]] = method = message["method"]
+            if method in ("session/new", "session/load"):
+                self._session_id = text_at(message, "params", "sessionId")
         # An error raised here would leave `Connection` with a failed future that is never awaited.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.program.write_line(json.dumps(message, ensure_ascii=False))

@@ -114,6 +114,7 @@ class Terminals:
         self._tasks, self._is_on = tasks, is_on
         self._terminals: dict[str, _Terminal] = {}
         self._numbers = count(1)
+        self._creating = anyio.Lock()
 
     def allows(self, method: str) -> bool:
         """Return True if the agent may make requests of this method."""
@@ -122,7 +123,8 @@ class Terminals:
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
         if method == "terminal/create":
-            return {"terminalId": await self._create(params)}
+            async with self._creating:  # or requests at the same time would all find room
+                return {"terminalId": await self._create(params)}
         name = str(params.get("terminalId") or "")
         terminal = self._terminals.get(name)
         if terminal is None:

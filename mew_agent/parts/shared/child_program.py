@@ -27,6 +27,9 @@ CLOSE_SECONDS: Final = 1.0
 """Grace period after each step of the shutdown: closed input, SIGTERM, SIGKILL."""
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
+MAX_STDERR_LINE_BYTES: Final = 64 * 1024
+"""A longer line of standard error is logged in parts."""
+
 _TAIL_LINES: Final = 5
 _TAIL_CHARS: Final = 400
 _EXIT_WAIT_SECONDS: Final = 3.0
@@ -65,7 +68,7 @@ class ChildProgram:
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of its standard output. Raises `ChildFailed` for a line of more than 32 MiB."""
         assert self.process.stdout is not None
-        async for line in _lines(self.process.stdout):
+        async for line in _lines(self.process.stdout, MAX_LINE_BYTES):
             if len(line) > MAX_LINE_BYTES:
                 raise self.failure(self.name, f"wrote a line of more than {MAX_LINE_BYTES:,} bytes")
             yield line
@@ -88,10 +91,10 @@ class ChildProgram:
     async def read_stderr(self) -> None:
         """Log its standard error and keep the last lines."""
         assert self.process.stderr is not None
-        async for line in _lines(self.process.stderr):
+        async for line in _lines(self.process.stderr, MAX_STDERR_LINE_BYTES):
             text = line.decode(errors="replace").rstrip()
             if text:
-                self._stderr_lines.append(text)
+                self._stderr_lines.append(text[-_TAIL_CHARS:])
                 logger.info("%s: %s", self.name, text, extra=UNBOUNDED)
         self._stderr_ended.set()
 
@@ -203,9 +206,9 @@ def _signal(process: Process, number: int) -> bool:
     return hasattr(os, "killpg")
 
 
-async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
-    """Yield lines without their line ends. A line that exceeds the limit is yielded incomplete."""
-    reader = LineReader(MAX_LINE_BYTES)
+async def _lines(stream: ByteReceiveStream, max_bytes: int) -> AsyncIterator[bytes]:
+    """Yield lines without their line ends. A line that exceeds the limit is yielded in parts."""
+    reader = LineReader(max_bytes)
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         async for chunk in stream:
             for line in reader.feed(chunk):

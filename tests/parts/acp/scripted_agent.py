@@ -140,6 +140,13 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
         if "expired" in text:
             write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
             return
+        if "write " in text:  # the lines after it, whatever they are
+            with write_lock:
+                written = text.partition("write ")[2].replace("NUMBER", str(number)).replace("NEWLINE", "\n")
+                sys.stdout.write(written + "\n")
+                sys.stdout.flush()
+            if "NUMBER" in text:
+                return
         if "permission" in text:
             say(f"You said {ask_permission(1000 + number)}.")
         elif "fs/" in text or "terminal/" in text:

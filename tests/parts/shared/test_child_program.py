@@ -1,6 +1,7 @@
 """A child process: its lines, its standard error, and its end."""
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -84,6 +85,14 @@ async def test_the_last_lines_of_stderr_are_kept() -> None:
             assert [line async for line in program.lines()] == []
             assert await program.exit_reason() == "exited with code 4"
         assert program.stderr_tail == "line 4 / line 5 / line 6 / line 7 / line 8"
+
+
+async def test_a_line_of_stderr_without_end_is_logged_in_parts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mew_agent")
+    async with python("import sys; sys.stderr.write('x' * 300_000)") as program:
+        assert await program.exit_reason() == "exited with code 0"
+        assert program.stderr_tail == "x" * 400
+    assert max(len(one.getMessage()) for one in caplog.records) < 200_000
 
 
 async def test_a_signal_is_reported_by_name() -> None:
