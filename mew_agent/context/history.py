@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Required, TypedDict, Unpack
 
 from mew_protocol.context_report import SummaryWriter
+from pydantic_core import from_json
 
 from mew_agent.model.image import Image
 from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ToolCall
@@ -236,7 +237,7 @@ def replayable(call: ToolCall) -> ToolCall:
     """
     name, arguments = _FOREIGN_TO_NAMES.sub("_", call.name)[:MAX_NAME_LENGTH] or "_", call.arguments
     try:
-        is_object = isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
+        is_object = isinstance(from_json(arguments, allow_inf_nan=False), dict)
+    except ValueError:
         is_object = False
     return ToolCall(call.id, name, arguments if is_object else json.dumps({INVALID_ARGUMENTS: arguments}))

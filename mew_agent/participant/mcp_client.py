@@ -138,7 +138,7 @@ class PendingProposal(PendingRequest):
 
 
 class ApprovalProposal(PendingProposal):
-    """A proposal to ourselves. Any participant's decision ends it."""
+    """A proposal to ourselves. Any participant's request that fulfils it ends it, and a rejection by an approver."""
 
     @property
     def needs_withdrawal(self) -> bool:
@@ -146,8 +146,9 @@ class ApprovalProposal(PendingProposal):
         return not self.is_fulfilled and self.failure is None
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. Keeps the first request or rejection that refers to the proposal."""
-        is_decision = envelope.kind == kinds.MCP_REJECT or self.is_fulfilled_by(envelope)
+        """See `PendingRequest.receive`. Keeps the first decision that refers to the proposal."""
+        is_rejection = envelope.kind == kinds.MCP_REJECT and self.may_be_decided_by(envelope.sender)
+        is_decision = is_rejection or self.is_fulfilled_by(envelope)
         if is_decision and self.decision is None and envelope.refers_to(self.sent.id):
             self.decision = envelope
             self.decided.set()
@@ -227,8 +228,8 @@ class McpClient:
         """Propose a tool call to ourselves, and wait for the request or rejection that decides it.
 
         Returns None without a timely decision. Then, or if the caller is cancelled, the proposal is withdrawn. Anyone
-        may decide, so check the sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if the proposal cannot be
-        made.
+        may send the request, so check its sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if the proposal
+        cannot be made.
         """
         me = self._messenger.id
         draft = self._draft(kinds.MCP_PROPOSAL, PeerCall(me, "tools/call", params))

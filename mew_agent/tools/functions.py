@@ -226,7 +226,7 @@ def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:
     """Parse a model's arguments for a tool. Empty text means no arguments. Raises `BadArguments`."""
     try:
         arguments = json.loads(arguments_json or "{}")
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number may have too many digits
         raise BadArguments(name, f"invalid JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise BadArguments(name, "arguments must be a JSON object")

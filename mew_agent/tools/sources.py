@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from mew_agent.tools.functions import Tool, Toolbox, ToolFunction, UnknownTool
 from mew_agent.tools.results import ToolResult
 
 SEPARATOR: Final = "__"
+
+logger = logging.getLogger(__name__)
 
 _PLAIN: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
 _ACCEPTED: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -182,6 +185,10 @@ class AgentTools:
         if source is None:
             return ToolResult.from_error(UnknownTool(call.name, tuple(spec.name for spec in offered)))
         with tracing.span("tool_call", {"tool_call_id": call.id}, tool=call.name, call=call.id) as span:
-            result = await source.run(call, context)
+            try:
+                result = await source.run(call, context)
+            except Exception as error:  # arguments may, for example, be nested too deep to be sent
+                logger.exception("call of '%s' failed", call.name)
+                result = ToolResult.from_error(error)
             span.failure = "tool_error" if result.is_error else None
         return result

@@ -23,7 +23,7 @@ from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.conversation_events import ContextCleared, ContextCompacted, ConversationEvent
-from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PinRefused
+from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PinRefused, Rejected
 from mew_agent.participant.participant import Participant
 from mew_agent.settings import CompactionSettings
 from mew_agent.tools.catalog import INVALID_PARAMS, INVALID_REQUEST, RequestFailed
@@ -111,7 +111,9 @@ class CompactionApproval:
         if self._asking is not None:
             return CompactionDecision("dropped", "compaction_in_progress")
         self._asking, self._why_cancelled = anyio.CancelScope(), None
-        return await self._ask(proposed)
+        decision = await self._ask(proposed)
+        # A compaction that could not wait is one by the policy. It does not approve the requested one.
+        return replace(decision, outcome="dropped") if decision.outcome == "urgent" else decision
 
     async def _ask_and_compact(self, action: CompactAction, proposed: ProposedCompaction) -> None:
         decision = await self._ask(proposed)
@@ -154,8 +156,8 @@ class CompactionApproval:
             remaining = max(0.0, ends - anyio.current_time())
             try:
                 envelope = await self._me.mcp.propose_to_self(params, approvers, remaining)
-            except AnswerLost:
-                continue  # the connection was lost, and the gateway has no proposal of ours
+            except (AnswerLost, Rejected):
+                continue  # the connection was lost, or all others have rejected it: the gateway has no proposal of ours
             except (NotPermitted, GatewayError, PeerError) as error:
                 logger.warning("compaction not proposed: %s", error)
                 return CompactionDecision("unanswered", f"it could not be proposed: {error}")
@@ -163,6 +165,8 @@ class CompactionApproval:
                 break
             if (decision := await self._decision_in(envelope, proposed)) is not None:
                 return decision
+        # Others that close the proposals do not shorten the time of the approvers.
+        await anyio.sleep(max(0.0, ends - anyio.current_time()))
         here = [name for name in approvers if name in self._me.peers]
         return CompactionDecision(
             "unanswered", f"{named} did not decide within {seconds:g} seconds{'' if here else ' (not in the space)'}"

@@ -28,6 +28,7 @@ def sent(driver: AgentDriver) -> list[dict[str, Any]]:
     [
         ("look_up", BROKEN, "look_up", '{"INVALID_JSON": "{\\"q\\": \\"wat"}'),
         ("look_up", '"water"', "look_up", '{"INVALID_JSON": "\\"water\\""}'),
+        ("look_up", '{"q": NaN}', "look_up", '{"INVALID_JSON": "{\\"q\\": NaN}"}'),
         ("", "{}", "_", "{}"),
         ("functions.look up", "{}", "functions_look_up", "{}"),
         ("x" * 80, "{}", "x" * 64, "{}"),

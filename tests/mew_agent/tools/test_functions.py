@@ -225,6 +225,7 @@ async def test_an_unknown_tool_error_lists_the_known_tools() -> None:
         ("scale", '{"value": 3}', "6.0"),
         ("scale", "", "Error: bad arguments for 'scale': 'value' is missing"),
         ("scale", "{", "Error: bad arguments for 'scale': invalid JSON"),
+        ("scale", '{"value": ' + "1" * 5000 + "}", "Error: bad arguments for 'scale': invalid JSON"),
         ("scale", "[1]", "Error: bad arguments for 'scale': arguments must be a JSON object"),
         ("nothing", "{}", "Error: no tool 'nothing'"),
         ("fails", "{}", "Error: out of paper"),

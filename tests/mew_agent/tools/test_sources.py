@@ -3,6 +3,7 @@
 import re
 
 import anyio
+import pytest
 
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tools.functions import Tool, Toolbox
@@ -51,6 +52,18 @@ async def test_a_call_goes_to_the_source_that_offers_it() -> None:
     tools = AgentTools(own("a"), ChangingSource("b"))
     assert await text_of(tools, "a", '{"word": "hello"}') == "a says hello"
     assert await text_of(tools, "b") == "b for c1"
+
+
+class RaisingSource(ChangingSource):
+    """A source that breaks its promise to raise nothing."""
+
+    async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
+        raise ValueError("nested too deep")
+
+
+async def test_a_source_that_raises_ends_only_its_call(caplog: pytest.LogCaptureFixture) -> None:
+    assert await text_of(AgentTools(RaisingSource("a")), "a") == "Error: nested too deep"
+    assert "call of 'a' failed" in caplog.text
 
 
 async def test_the_first_of_two_tools_with_one_name_wins() -> None:

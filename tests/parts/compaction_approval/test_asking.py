@@ -15,8 +15,10 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import ProposalMade
 from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.context.policy import CompactAction
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.compaction_approval.asking import MAX_PROPOSALS
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.agents import SPACE, AgentDriver, EnvelopeRecorder, StartAgent, running_agent
 from tests.support.cli import Outcome, mew, seat
@@ -177,11 +179,41 @@ async def test_a_decision_of_another_participant_does_not_count(
         answer = await s.recorder.first("coder", "mcp/response", about=sent)
         assert answer.body["error"]["message"] == "only ada may approve a compaction of 'coder'"
         again = await proposal(s, nth=1)
-        await bob.send("mcp/reject", {"reason": "no"}, to="coder", correlation_id=(again.id,))
-        third = await proposal(s, nth=2)
-        assert s.agent.conversation.tracker.compactions == 0
-        await decide(s, third)
+        rejected = await bob.send("mcp/reject", {"reason": "no"}, to="coder", correlation_id=(again.id,))
+        await s.recorder.first("bob", "mcp/reject")
+        await s.status()  # the agent has read the rejection
+        assert rejected.id not in str(s.recorder.sent_by("coder", "mcp/withdraw"))
+        await decide(s, again)
         await status_word(s, "compacted")
+
+
+async def test_others_that_close_every_proposal_do_not_shorten_the_wait(
+    start_agent: StartAgent, joined: Callable[..., Participant], text: Text
+) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s, joined("bob") as bob:
+        await filled(s, text)
+        for nth in range(MAX_PROPOSALS):
+            await decide(s, await proposal(s, nth), by=bob)
+        await s.recorder.until(lambda: len(s.recorder.sent_by("coder", "mcp/response")) == MAX_PROPOSALS)
+        assert await s.ask("Did you compact?")
+        assert s.agent.conversation.tracker.compactions == 0
+        assert "compaction_unanswered" not in str(s.recorder.words("coder"))
+
+
+async def test_an_urgent_compaction_does_not_approve_a_requested_one(
+    start_agent: StartAgent, joined: Callable[..., Participant], text: Text
+) -> None:
+    async with start_agent(agent=asking()) as s, joined("bob") as bob:
+        for _ in range(4):
+            await s.ask(text(100))
+        sent = await bob.send("participant/compact", {}, to="coder")
+        await proposal(s)
+        gate = s.agent.conversation.gate
+        assert gate is not None
+        assert gate.admit(CompactAction("would_overflow", 500), is_urgent=True) is not None
+        done = await s.recorder.first("coder", "participant/compact-done", about=sent)
+        assert (done.body["skipped"], done.body["reason"]) == (True, "the window would overflow (no decision yet)")
+        assert s.agent.conversation.tracker.compactions == 0
 
 
 async def test_a_request_of_another_participant_needs_approval(
