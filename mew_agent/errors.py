@@ -60,7 +60,10 @@ class Unauthorized(GatewayError):
     detail: str = ""
 
     def __str__(self) -> str:
-        tail = f": {self.detail}" if self.detail else ""
+        if self.detail.startswith("the gateway needs"):
+            return self.detail
+        adds_nothing = not self.detail or self.detail.startswith("the gateway refused")
+        tail = "" if adds_nothing else f": {self.detail}"
         return f"the gateway refused this token for '{self.participant}' (unauthorized){tail}"
 
 
@@ -205,13 +208,16 @@ class PeerTimeout(PeerError):
 
 @dataclass(eq=False, repr=False)
 class PeerAbsent(PeerError):
-    """The peer is not in the space; if `had_been_asked`, it left before it answered."""
+    """The peer is not in the space; if `had_been_asked`, it left before it answered. `known`: the peers that are."""
 
     peer: str
     had_been_asked: bool = False
+    known: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"'{self.peer}' left before it answered" if self.had_been_asked else f"'{self.peer}' is not in the space"
+        if self.had_been_asked:
+            return f"'{self.peer}' left before it answered"
+        return f"'{self.peer}' is not in the space{did_you_mean(self.peer, self.known)}"
 
 
 @dataclass(eq=False, repr=False)

@@ -156,7 +156,7 @@ class Discovery:
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for all its lists now. Raises the errors of `Participant.request` without a list of tools."""
         if peer not in self._peers:
-            raise PeerAbsent(peer)
+            raise self._messenger.peer_absent(peer)
         inquiry = self._inquiries.setdefault(peer, _Inquiry())
         try:
             await self._ask_for_tools(peer, inquiry)

@@ -328,8 +328,10 @@ class Listeners:
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
         """Call `handler` for every event of a class, or every envelope of a kind (None: any kind). Returns `handler`.
 
-        `arguments` returns its arguments (default: the event or the envelope).
+        `arguments` returns its arguments (default: the event or the envelope). Raises `TypeError`.
         """
+        if not callable(handler):
+            raise TypeError(f"a handler is a function, not {handler!r}")
         self.wanted = None
         if isinstance(what, type):
             self._by_class.append((what, handler, arguments))

@@ -204,7 +204,8 @@ class McpClient:
                 if refused.error != CAPABILITY_VIOLATION or not self.may_propose(call):
                     raise
         elif not self.may_propose(call):
-            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST, self.may_ask_with_any_arguments(call))
+            asks_otherwise = self.may_ask_with_any_arguments(call)
+            raise self._messenger.not_permitted(kinds.MCP_REQUEST, other_arguments=asks_otherwise)
         return await self.propose(call, timeouts)
 
     async def propose(

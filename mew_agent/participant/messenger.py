@@ -239,6 +239,11 @@ class SpaceSession:
         self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
+    @property
+    def was_opened(self) -> bool:
+        """True from the call of `open` on."""
+        return self._tasks is not None
+
     async def open(self, receive: Receive, handle_events: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         """Join and pass all arrivals to `receive`. Raises the error if joining is impossible.
 
@@ -394,6 +399,19 @@ class Messenger:
         body = None if payload is None else dict(payload)
         return self.capabilities.allows(Draft(kind=kind, payload=body, to=tuple(to) or None))
 
+    def not_permitted(self, kind: str, *, other_arguments: bool = False) -> MewAgentError:
+        """Return why an envelope of this kind is not sent: we have not joined, or have no capability."""
+        return self._not_joined() or NotPermitted(self.id, kind, other_arguments)
+
+    def peer_absent(self, peer: str) -> MewAgentError:
+        """Return why a peer cannot be asked: we have not joined, or it is not in the space."""
+        return self._not_joined() or PeerAbsent(peer, known=tuple(self.peers))
+
+    def _not_joined(self) -> MewAgentError | None:
+        if self.session.was_opened:
+            return None
+        return GatewayError(f"'{self.id}' has not joined its space; enter it with `async with` first")
+
     async def send(
         self,
         kind: str,
@@ -420,7 +438,7 @@ class Messenger:
         Returns the position at which the gateway stored it; None if the gateway did not name one.
         """
         if not self.capabilities.allows(envelope):
-            raise NotPermitted(self.id, envelope.kind)
+            raise self.not_permitted(envelope.kind)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.until_active()
         if envelope.kind == kinds.CHAT:
@@ -464,9 +482,9 @@ class Messenger:
         Raises `NotPermitted`, `PeerAbsent` if the peer is not here, and `NotConnected`.
         """
         if not self.capabilities.allows(request.sent):
-            raise NotPermitted(self.id, request.sent.kind)
+            raise self.not_permitted(request.sent.kind)
         if request.peer not in self.peers and request.peer not in {self.id, *GATEWAY_IDS}:
-            raise PeerAbsent(request.peer)
+            raise self.peer_absent(request.peer)
         with self.pending.tracking(request):
             try:
                 await self.send_envelope(request.sent)

@@ -354,6 +354,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self.session.was_opened:
+            raise RuntimeError(f"'{self.id}' was entered before; make a new {type(self).__name__} to join again")
         if self._is_from_environment:
             self.use(_place_in(os.environ))
         elif not self.has_place:
@@ -711,7 +713,7 @@ def _place_in(environ: Mapping[str, str]) -> Credentials:
     missing = [name for name in ENVIRONMENT if not environ.get(name)]
     refuse_misspelled(environ, (*ENVIRONMENT, "MEW_CA_FILE"))
     if missing:
-        expected = "`mew up` sets them for its programs, `mew run COMMAND` for yours"
-        raise ConfigError("environment", f"{', '.join(missing)} not set", expected)
+        advice = "`mew run FILE.py` starts a program with them, and `mew up` each one that space.yaml names"
+        raise ConfigError("environment", f"{', '.join(missing)} not set; {advice}")
     gateway, space, name, token = (environ[variable] for variable in ENVIRONMENT)
     return Credentials(gateway, space, name, token)

@@ -123,7 +123,7 @@ class PeerControls:
 
         known = self.messenger.peers.get(peer)
         if known is None:
-            raise PeerAbsent(peer)
+            raise self.messenger.peer_absent(peer)
         request = await anyio.to_thread.run_sync(FitRequest.of, text)
         with suppress(PeerError, GatewayError, NotPermitted):
             kind = kinds.PARTICIPANT_REQUEST_STATUS
@@ -175,7 +175,7 @@ class PeerControls:
     async def shutdown(self, peer: str, *, reason: str | None = None, timeout_seconds: float = 30.0) -> None:
         """Shut a peer down, and wait until it has left the space. Raises the errors of `pin`."""
         if peer not in self.messenger.peers:
-            raise PeerAbsent(peer)
+            raise self.messenger.peer_absent(peer)
         draft = self.messenger.draft(kinds.PARTICIPANT_SHUTDOWN, Shutdown(reason=reason), to=(peer,))
         # Only a refusal is an answer: the gateway reports that the peer has left.
         request = ControlRequest(draft, peer, kinds.SYSTEM_PRESENCE)

@@ -18,6 +18,7 @@ from mew_agent.errors import (
     ModelUnreachable,
     NotConnected,
     NotPermitted,
+    PeerAbsent,
     PeerError,
     PeerTimeout,
     Refused,
@@ -36,6 +37,11 @@ from mew_agent.extras import require_extra
         ),
         (ConfigError("--id", "is missing"), "--id: is missing"),
         (Unauthorized("coder"), "the gateway refused this token for 'coder' (unauthorized)"),
+        (
+            Unauthorized("coder", "the gateway refused this token for 'coder'"),
+            "the gateway refused this token for 'coder' (unauthorized)",
+        ),
+        (PeerAbsent("codr", known=("ada", "coder")), "'codr' is not in the space (did you mean 'coder'?)"),
         (Unauthorized("coder", "no"), "the gateway refused this token for 'coder' (unauthorized): no"),
         (
             Superseded("coder"),

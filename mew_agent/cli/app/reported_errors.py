@@ -95,13 +95,8 @@ def _naming_options(value: str, parameters: Iterable[Any]) -> list[str]:
 def _message(error: BaseException) -> str:
     match error:
         case Unauthorized():
-            refusal = str(error)
-            if error.detail.startswith("the gateway needs"):
-                refusal = error.detail
-            elif error.detail.startswith("the gateway refused"):  # it adds nothing to our text
-                refusal = str(Unauthorized(error.participant))
             command = f"`mew token {error.participant}`"
-            return f"{refusal}. In the folder of the space, {command} prints its token"
+            return f"{error}. In the folder of the space, {command} prints its token"
         case MewAgentError() | SpacesError() | TwoPlugins():
             return str(error)
         case OSError(strerror=str(reason)):

@@ -32,7 +32,7 @@ from mew_protocol.payloads.chat import (
 from mew_protocol.payloads.participant import is_whole_status
 from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 
-from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
+from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger, is_refusal
@@ -480,12 +480,12 @@ class AgentAnswers:
         messenger = self._messenger
         peer = messenger.peers.get(agent, Peer(agent))
         if agent not in messenger.peers and inactivity_seconds < math.inf:
-            raise PeerAbsent(agent)
+            raise messenger.peer_absent(agent)
         payload: dict[str, Any] = {"text": text, "session": session, "response_format": response_format}
         payload = {name: value for name, value in payload.items() if value is not None}
         chat = messenger.draft(kinds.CHAT, payload, to=(agent,))
         if not messenger.capabilities.allows(chat):
-            raise NotPermitted(messenger.id, kinds.CHAT)
+            raise messenger.not_permitted(kinds.CHAT)
         context = peer.context.in_session(messenger.id, session)
         exchange = Exchange(agent, chat.id, text, answer, inactivity_seconds, context, session, response_format)
         self.router.add(exchange)

@@ -1,7 +1,7 @@
 """The public face: all parts together, on everything that peers may send."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -15,7 +15,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.errors import ConfigError, GatewayError, NotPermitted, PeerFailed
+from mew_agent.errors import ConfigError, GatewayError, NotPermitted, PeerAbsent, PeerFailed
 from mew_agent.participant.client import Credentials
 from mew_agent.participant.event_handlers import PeerJoined, PeerLeft
 from mew_agent.participant.gaps import SpaceEvent
@@ -381,3 +381,40 @@ async def test_a_participant_without_a_place_cannot_join() -> None:
     with pytest.raises(ConfigError, match="no space to join"):
         async with Participant(id="ada"):
             pass
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda me: me.chat("hello"),
+        lambda me: me.ask_agent("coder", "hello"),
+        lambda me: me.compact("coder"),
+        lambda me: me.call_tool("files", "read", {}),
+        lambda me: me.discover("files"),
+        lambda me: me.would_fit("coder", "hello"),
+        lambda me: me.shutdown("coder"),
+    ],
+)
+async def test_a_participant_that_was_not_entered_says_so(use: Callable[[Participant], Awaitable[object]]) -> None:
+    me = Participant("ws://127.0.0.1:9", space="review", id="ada", token="t")
+    with pytest.raises(GatewayError, match="'ada' has not joined its space; enter it with `async with` first"):
+        await use(me)
+
+
+async def test_a_participant_joins_once(joined: Joined) -> None:
+    async with joined("ada") as ada:
+        with pytest.raises(RuntimeError, match="'ada' was entered before; make a new Participant to join again"):
+            await ada.__aenter__()
+        await ada.chat("It is still here.")
+
+
+async def test_a_misspelt_peer_is_named_with_the_one_that_was_meant(joined: Joined) -> None:
+    async with joined("coder"), joined("ada") as ada:
+        with pytest.raises(PeerAbsent, match=r"'codr' is not in the space \(did you mean 'coder'\?\)"):
+            await ada.ask_agent("codr", "hello")
+
+
+def test_a_handler_that_is_no_function_is_refused() -> None:
+    me = Participant(id="ada")
+    with pytest.raises(TypeError, match="a handler is a function, not 'coder'"):
+        me.on("chat")("coder")  # type: ignore[type-var]
