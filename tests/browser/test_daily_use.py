@@ -4,7 +4,7 @@ from typing import Any
 
 from mew_protocol import kinds
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.gateway.gateway import serve_gateway
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
@@ -169,3 +169,48 @@ async def test_q_opens_what_needs_the_user_on_a_phone(open_dashboard: OpenDashbo
         await expect(approve).to_be_hidden()
         await page.keyboard.press("q")
         await expect(approve).to_be_focused()
+
+
+async def test_a_proposal_that_is_read_stays_the_same_text(open_dashboard: OpenDashboard, join: Join) -> None:
+    """Screen readers would read it again, and a selection would be lost."""
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        await log(page).get_by_role("button", name="Approve").and_(page.locator(":enabled")).wait_for()
+        entry = await log(page).locator("article.proposal").element_handle()
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        await expect(log(page).get_by_role("button", name="Approve").and_(page.locator(":enabled"))).to_have_count(2)
+        assert await entry.evaluate("(node) => node.isConnected")
+
+
+async def test_a_streamed_answer_is_announced_once(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        turn = await coder.request(kinds.REASONING_START, {"message": "x"}, to=["ada"])
+        article = log(page).locator("article.turn")
+        await expect(article).to_have_attribute("aria-busy", "true")
+        await coder.send_envelope(kinds.REASONING_CONCLUSION, {"message": "done"}, context=turn)
+        await expect(article).not_to_have_attribute("aria-busy", "true")
+
+
+async def test_a_page_that_slept_connects_again_at_once(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, tab: Tab
+) -> None:
+    page = await open_dashboard()
+    before = sum("/events" in one for one in tab.addresses)
+    await page.evaluate("() => { const now = Date.now; Date.now = () => now() + 60_000; }")  # timers stand still
+    async with page.expect_request("**/events?*"):
+        pass
+    await page.get_by_text("live", exact=True).wait_for()
+    await page.reload()  # with the browser's own clock
+    assert sum("/events" in one for one in tab.addresses) > before
+
+
+async def test_nothing_that_was_said_remains_after_signing_out(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    await page.get_by_label("Message").fill("/invite x chat")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#composer-answer")).to_contain_text("x was added. Its token")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.locator("#composer-answer")).to_have_text("")
+    await expect(page.locator("#announcer")).to_have_text("")

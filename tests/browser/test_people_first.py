@@ -212,6 +212,9 @@ async def test_the_verbs_of_the_command_line_work_in_the_composer(open_dashboard
         await expect(said).to_have_text("Nothing waits for approval.")
 
 
+CUT = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+"""The names that are too long for their column."""
+
 TEAM = parse_space(
     'space: {id: review}\nparticipants:\n  ada: {capabilities: [{kind: "**"}]}\n'
     + "".join(f"  agent-{number:02}: {{capabilities: [{{kind: participant/status}}]}}\n" for number in range(60))
@@ -260,6 +263,7 @@ async def test_trouble_in_a_team_of_sixty_comes_first_and_every_width_is_accessi
                     await page.get_by_role("button", name=view, exact=True).click()
                 assert await inaccessible(page) == [], (width, view)
                 assert await page.evaluate("document.documentElement.scrollWidth") == width
+                assert await page.locator(".row-name:visible").evaluate_all(CUT) == []
 
 
 async def _read_team(page: Page) -> None:

@@ -92,7 +92,7 @@ class SpaceView {
     this._events.abort();
     for (const part of [this._list, this._earlier, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
     byId("detail").replaceChildren();
-    for (const id of ["me-name", "glance", "shown-count", "only-name"]) setText(byId(id), ""); // hidden, but readable
+    for (const id of ["me-name", "glance", "shown-count", "only-name", "announcer"]) setText(byId(id), ""); // hidden, but readable
   }
 
   _buildPanes() {
@@ -443,6 +443,7 @@ class SpaceView {
   _tick() {
     if (isPressed()) return;
     showConnection(this._connection);
+    this._feed.endIfSilent();
     if (this._board.space === undefined) return;
     this._queue.tick();
     lockOffline(); // also what was drawn since

@@ -41,6 +41,7 @@ export class Composer {
     this._events.abort();
     this._input.value = "";
     this._target.replaceChildren();
+    this.say(undefined); // it may have a token
   }
 
   /** The chosen recipient, undefined for everyone. */

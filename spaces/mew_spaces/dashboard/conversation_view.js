@@ -187,6 +187,7 @@ export class ConversationView {
     const before = this._nodes.get(id);
     node.dataset.entry = id;
     node.hidden = this._isHidden(this._conversation.entries.get(id));
+    if (before?.isEqualNode(node)) return; // screen readers would read it again
     this._nodes.set(id, node);
     if (before) {
       const focused = keepState(before, node);
@@ -292,6 +293,7 @@ export class ConversationView {
     const word = { running: "working …", lost: WORDS.turns.lost, cancelled: `cancelled${entry.reason ? `: ${entry.reason}` : ""}`, done: "" }[entry.state];
     const node = make("article", "entry turn", this._head({ ...entry, to: entry.to.length ? entry.to : undefined }, ...(word ? [makeText("span", "state", word)] : [])));
     node.dataset.state = entry.state;
+    if (entry.state === "running") node.ariaBusy = "true"; // screen readers read it once it is complete
     node.append(...this._question(entry.question));
     const reasoning = [...entry.thoughts, entry.thinking].map((one) => one.trim()).filter(Boolean);
     if (reasoning.length) {

@@ -67,6 +67,7 @@ export class EventFeed {
     this._stopped = false;
     this._abort = undefined;
     this._wake = undefined;
+    this._heardMs = Infinity; // when the connection last gave something
   }
 
   /** Read until stopped or refused. */
@@ -117,12 +118,19 @@ export class EventFeed {
       await this._read(response.body);
     } finally {
       clearTimeout(this._silence);
+      this._heardMs = Infinity;
     }
     return false;
   }
 
+  /** Give up a silent connection. Called often, because timers stand still while a computer sleeps. */
+  endIfSilent() {
+    if (Date.now() - this._heardMs > SILENCE_TIMEOUT_MS) this._abort.abort();
+  }
+
   /** Give up the connection unless this is called again in time. */
   _watch() {
+    this._heardMs = Date.now();
     clearTimeout(this._silence);
     this._silence = setTimeout(() => this._abort.abort(), SILENCE_TIMEOUT_MS);
   }

@@ -154,7 +154,7 @@ export class ParticipantList {
     set(row, "quiet", !line.has_context, (value) => node.classList.toggle("plain", value));
     if (!line.has_context) {
       set(row, "label", `${line.id}, ${line.word}`, (value) => node.setAttribute("aria-label", value));
-      set(row, "title", line.word, (value) => (node.title = value));
+      set(row, "title", `${line.id}\n${line.word}`, (value) => (node.title = value));
       return;
     }
     set(row, "gauge", JSON.stringify(line.gauge), () => drawGauge(gauge, line.gauge));
@@ -199,8 +199,8 @@ export class ParticipantList {
   }
 }
 
-/** What the row has no room for: why it is in its state, when it compacts, and its last compaction. */
-const rowTitle = ({ word, remarks, due, compaction }) => [word, ...remarks, due, compaction && `compacted: ${compaction.line}`].filter(Boolean).join("\n");
+/** What the row has no room for: a long name, why it is in its state, when it compacts, and its last compaction. */
+const rowTitle = ({ id, word, remarks, due, compaction }) => [id, word, ...remarks, due, compaction && `compacted: ${compaction.line}`].filter(Boolean).join("\n");
 
 /** Build an empty gauge: {gauge, fill, mark}. */
 export function makeGauge() {
