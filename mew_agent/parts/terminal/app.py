@@ -125,6 +125,7 @@ class SpaceApp(App[None]):
         Binding("escape", "compose", "Message", show=False),
         Binding("pageup", "scroll_feed('page_up')", "Scroll up", show=False),
         Binding("pagedown", "scroll_feed('page_down')", "Scroll down", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         Binding("ctrl+q", "quit", "Leave"),
     ]
 
@@ -177,6 +178,7 @@ class SpaceApp(App[None]):
     def on_mount(self) -> None:
         """Join, and draw changes."""
         self.query_one("#attention").display = False
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))  # after Ctrl-Z and `fg`
         self.query_one("#board" if self._start_on == "board" else "#composer").focus()
         self.run_worker(self._take_part(), exit_on_error=False)
         self.set_interval(FRAME_SECONDS, self._draw_changes)

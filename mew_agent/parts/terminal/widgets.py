@@ -108,13 +108,16 @@ class _CodeBlock(CodeBlock):
 
 
 class _Markdown(Markdown):
-    """A text of an agent. HTML is shown as it was written, and `connection.py` is not a link."""
+    """A text of an agent. HTML and line breaks are shown as they were written, and `connection.py` is not a link."""
 
     elements: ClassVar = {**Markdown.elements, "fence": _CodeBlock, "code_block": _CodeBlock}
 
     def __init__(self, text: str, *, is_dark: bool) -> None:
         super().__init__("", code_theme="ansi_dark" if is_dark else "ansi_light", hyperlinks=False)
         self.parsed = MarkdownIt("gfm-like", {"html": False, "linkify": False}).parse(text)
+        for part in (inner for one in self.parsed for inner in one.children or ()):
+            if part.type == "softbreak":
+                part.type = "hardbreak"
 
 
 class _FeedLine(NamedTuple):

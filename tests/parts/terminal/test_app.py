@@ -321,6 +321,9 @@ async def test_a_pasted_text_keeps_all_its_lines(gateway: RunningGateway) -> Non
         assert composer.value == "Traceback:⏎  line 1⏎⏎  line 2"
         await screen.pilot.press("down")
         assert composer.value == "draft"
+        await screen.type("@bob First row⏎second row")
+        shown = await screen.shows("First row", "second row")
+        assert not re.search("First row.*second row", shown), shown  # as on the dashboard
 
 
 async def test_a_wrong_token_ends_the_application_with_the_reason(gateway: RunningGateway) -> None:
