@@ -448,8 +448,11 @@ class ConversationEngine(Engine):
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
         await session.conversation.state.store.aclose()
         if (path := self._path_of(key)) is not None:
-            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-                path.with_name(name).unlink(missing_ok=True)
+            try:
+                for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                    path.with_name(name).unlink(missing_ok=True)
+            except OSError as error:  # the chat that opened another session needs its answer
+                logger.warning("the file of session '%s' of '%s' stays: %s", key[1], key[0], error)
 
     def _show(self) -> None:
         shown = tuple(self._shown[key] for key in reversed(self._sessions))

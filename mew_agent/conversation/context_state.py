@@ -259,7 +259,7 @@ class ContextState:
         problem = tracker.call_kept(call, last_seq=prompted.last_seq, fingerprint=fingerprint, backend=reply.backend)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
-            reply, call = replace(reply, usage=None), replace(call, usage=None)
+            reply, call = replace(reply, usage=None), replace(call, usage=None, amount=None, currency=None)
         call = replace(
             call, level=policies.level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens
         )

@@ -31,16 +31,18 @@ class ContextTools(FunctionTools):
         return name in self._toolbox.tools
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Carry out one call. `clear_mind` is only recorded; see `confirm_clear`."""
+        """Carry out one call. `clear_mind` is only recorded; `confirm_clear` replaces its result."""
         result = await super().run(call, context)
         if call.name == CLEAR_MIND and not result.is_error:
             self._requested[call.id] = result.text.strip()
-            return ToolResult(texts.CLEARED_RESULT)
+            return ToolResult(texts.CANCELLED_RESULT)
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
         """Return whether to clear the mind, once all calls of a reply have results."""
-        requested, self._requested = self._requested, {}
+        ids = {call.id for call in calls}
+        requested = {name: note for name, note in self._requested.items() if name in ids}
+        self._requested = {}  # also those of a cancelled reply
         if not requested:
             return False
         # After a clear, the model could not handle the failure of another call of the same reply.
@@ -50,6 +52,7 @@ class ContextTools(FunctionTools):
             refusal = texts.CLEAR_REFUSED.format(siblings=", ".join(dict.fromkeys(failed)))
             results.update((call_id, ToolResult(refusal, is_error=True)) for call_id in requested)
             return False
+        results.update((call_id, ToolResult(texts.CLEARED_RESULT)) for call_id in requested)
         for note in filter(None, requested.values()):
             package = ContinuationPackage("clear_mind", level=None)
             self._state.reminders.add(note, at=timestamp(), package=package)

@@ -3,9 +3,9 @@
 Owns the line format, including its careless variants: the first byte distinguishes an event stream from a whole JSON
 value, because servers label each as the other. Does not interpret events.
 
-No library reads all answers. Of 82 recorded shapes of streams, `httpx2.EventSource` loses text, figures or errors of 7:
+No library reads all answers. Of 83 recorded shapes of streams, `httpx2.EventSource` loses text, figures or errors of 7:
 those without a last line end, with one line end between events, with a byte order mark, or with errors on lines of
-their own. The stream of the openai package loses 9 of the 58 shapes of chat completions: also figures after the end
+their own. The stream of the openai package loses 9 of the 59 shapes of chat completions: also figures after the end
 mark. `tests/mew_agent/model/test_event_stream.py` names them. Also, these libraries fetch the bytes
 themselves, and a relay receives them from elsewhere.
 """

@@ -63,7 +63,9 @@ class ChatReader(BodyReader):
         reply.finish_reason = text_at(choice.get("finish_reason")) or reply.finish_reason
         if choice.get("error") or choice.get("finish_reason") == "error":
             reply.error = choice.get("error") or "finish_reason error"
-        delta = object_at(choice, "delta") or object_at(choice, "message")
+        delta = object_at(choice, "delta")
+        if not delta and not reply.has_content:  # after deltas, the message of the last chunk repeats all of them
+            delta = object_at(choice, "message")
         reply.ran_tools |= bool(delta.get("executed_tools"))
         reply.pieces += [text for text in _texts_in(delta) if text.text]
         for call in objects_at(delta, "tool_calls"):
@@ -86,7 +88,7 @@ class ReplyEvents:
     tool_calls: list[str] = field(default_factory=list)  # their ids
     _backend: dict[str, str] = field(default_factory=dict)
     _usage: Usage | None = None
-    _has_content: bool = False
+    has_content: bool = False
     _has_grown: bool = False  # whether more of the reply arrived after the usage
     _is_running: bool = False  # whether the usage came with a part of the text, so that more may follow
     is_whole: bool = False
@@ -122,7 +124,7 @@ class ReplyEvents:
         if self.error is not None:
             return False
         ends = self.is_done or not (self._usage is None or self._has_grown or self._is_running)
-        return self.is_whole or self.finish_reason is not None or (self._has_content and ends)
+        return self.is_whole or self.finish_reason is not None or (self.has_content and ends)
 
     @property
     def may_break_off(self) -> bool:
@@ -155,7 +157,7 @@ class ReplyEvents:
 
     def add(self, usage: Usage | None = None, *, grew: bool = False) -> None:
         """Add a usage report; the argument says whether it came with a part of the reply."""
-        self._has_content = self._has_content or grew
+        self.has_content = self.has_content or grew
         self._has_grown = self._has_grown or grew
         # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
         # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.

@@ -49,6 +49,15 @@ async def test_a_summariser_without_end_blocks_no_chat(
         assert s.summary_requests[0].is_disconnected
 
 
+async def test_a_call_with_implausible_usage_has_no_cost(start_agent: StartAgent) -> None:
+    agent = {"models": {"rehearsal": {"price": {"input": 2.0, "output": 8.0, "currency": "EUR"}}}}
+    async with start_agent(agent=agent, fixed_usage=(None, (900, 50, 40), (900, 50, 950))) as s:
+        for question in ("One?", "Two?", "Three?"):
+            await s.ask(question)
+        calls = await s.agent.conversation.state.store.calls()
+        assert [(call.usage is None, call.amount) for call in calls] == [(True, None), (True, None), (False, 0.0022)]
+
+
 async def test_a_summary_request_continues_the_conversation_that_the_provider_caches(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:

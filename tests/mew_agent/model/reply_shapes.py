@@ -264,6 +264,9 @@ SHAPES: dict[str, Shape] = {
     "OpenRouter without a search": Shape(
         (piece("1094 km"), piece(finish="stop"), bare(usage={**USAGE, "server_tool_use": {"web_search_requests": 0}}))
     ),
+    "MiniMax: the whole reply in the last chunk": Shape(
+        (piece("1094", usage=ZEROS), piece(" km", usage=ZEROS), whole(object="chat.completion"))
+    ),
     "kimi-k2 by OpenRouter: no finish reason": Shape(WITHOUT_FINISH),
     "kimi-k2 by Novita: no finish reason": Shape((piece("1094 km"), piece("", usage=USAGE))),
     "Snowflake: no finish reason": Shape((piece("1094 km"), bare(usage=USAGE), piece(""))),

@@ -12,6 +12,7 @@ from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.conversation_events import ConversationEvents
+from mew_agent.conversation.texts import CANCELLED_RESULT, CLEARED_RESULT
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.parts.policies.presets import DOMINDS_V3
@@ -120,3 +121,18 @@ async def test_the_note_of_a_clear_becomes_a_reminder(scene: Scene, note: str, k
     assert scene.tools.confirm_clear((clearing,), {clearing.id: await scene.tools.run(clearing)})
     assert [one.text for one in scene.state.reminders.all] == kept
     assert all(one.package and one.package.created_by == "clear_mind" for one in scene.state.reminders.all)
+
+
+async def test_a_clear_of_a_cancelled_reply_clears_nothing_later(scene: Scene) -> None:
+    result = await scene.tools.run(scene.call("clear_mind", reminder_content="go on"))
+    assert result.text == CANCELLED_RESULT, "a cancelled turn adds the results as they are"
+    later = scene.call("look_up")
+    assert not scene.tools.confirm_clear((later,), {later.id: ToolResult("found")})
+    assert scene.state.reminders.all == ()
+
+
+async def test_a_confirmed_clear_says_so(scene: Scene) -> None:
+    clearing = scene.call("clear_mind")
+    results = {clearing.id: await scene.tools.run(clearing)}
+    assert scene.tools.confirm_clear((clearing,), results)
+    assert results[clearing.id].text == CLEARED_RESULT
