@@ -15,7 +15,8 @@ participants:
   guest: {capabilities: [{kind: chat}]}
   coder:
     command: mew
-    capabilities: [{kind: chat}, {kind: chat/acknowledge}, {kind: participant/status}, {kind: participant/compact-done}]
+    capabilities: [{kind: chat}, {kind: chat/acknowledge}, {kind: participant/status}, {kind: participant/compact-done},
+                   {kind: reasoning/start}]
 """
 
 

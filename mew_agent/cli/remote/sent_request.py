@@ -87,6 +87,8 @@ class SentRequest:
     progress: terminal.ProgressLine = field(default_factory=terminal.ProgressLine)
     on_status: list[Callable[[], None]] = field(default_factory=list)
     """Called when the participant's entry on the board changes."""
+    does_correlate: bool = field(default=False, init=False)
+    """Whether the participant began by referring to the request. Its answer will, and its other chats are none."""
 
     _calls_before: int | None = field(init=False)
     """The model calls before this request."""
@@ -170,7 +172,9 @@ class SentRequest:
             return False
         if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
             raise ChatRefused(self.participant, clean(problem))
-        return may_answer(answer, self.sent)
+        if answer.kind == kinds.REASONING_START and answer.refers_to(self.sent.id):
+            self.does_correlate = True
+        return may_answer(answer, self.sent, does_correlate=self.does_correlate)
 
 
 @contextmanager

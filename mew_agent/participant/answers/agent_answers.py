@@ -65,6 +65,8 @@ class Exchange:
     reasoning_id: str | None = None
     answer_ids: list[str] = field(default_factory=list)
     """The ids of the chats that answered, or refused to."""
+    does_correlate: bool = False
+    """Whether the agent began by referring to the question. Its answer will, and its other chats are none."""
     is_queued: bool = False
     is_over: bool = False
     needs_cancel: bool = True
@@ -329,7 +331,8 @@ class AnswerRouter:
         for exchange in self._open_with(start.sender):
             # Some agents do not correlate; they repeat the question.
             repeats_question = not start.correlation_ids and start.body.get("input") == exchange.text
-            if start.refers_to(exchange.chat_id) or repeats_question:
+            if (refers := start.refers_to(exchange.chat_id)) or repeats_question:
+                exchange.does_correlate |= refers
                 exchange.begin(start.id)
                 return
         unwanted = [chat_id for chat_id in start.correlation_ids if self._abandoned.get(chat_id) == start.sender]
@@ -371,7 +374,7 @@ class AnswerRouter:
         if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self.me)):
             return
         for exchange in self._open_with(chat.sender):
-            if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
+            if chat.refers_to(exchange.chat_id) or not (chat.correlation_ids or exchange.does_correlate):
                 exchange.answer_ids.append(chat.id)
                 self.answer_ids.add(chat.id)
                 failure = object_at(chat.body, "failure")

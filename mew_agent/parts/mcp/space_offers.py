@@ -360,6 +360,12 @@ class SpaceLink:
                 for request in self._uncorrelated:
                     if envelope.sender == request.peer and may_answer(envelope, request.sent):
                         request.complete(reply=envelope)
+            case kinds.REASONING_START:  # an agent that correlates, so its other chats are no answers
+                self._uncorrelated = [
+                    one
+                    for one in self._uncorrelated
+                    if envelope.sender != one.peer or not envelope.refers_to(one.sent.id)
+                ]
             case kinds.PARTICIPANT_STATUS:
                 self.on_change(BOARD)
                 self.on_change(context_uri(envelope.sender))
@@ -383,7 +389,7 @@ class SpaceLink:
         try:
             yield
         finally:
-            self._uncorrelated.remove(request)
+            self._uncorrelated = [one for one in self._uncorrelated if one is not request]
 
     async def ready(self) -> None:
         """Wait, for a limited time, until the space is found and its peers have listed their tools."""

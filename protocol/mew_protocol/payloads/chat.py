@@ -50,12 +50,13 @@ def chat_refusal_in(envelope: Draft) -> str | None:
     return (status.detail or "no reason given") if is_refusal else None
 
 
-def may_answer(envelope: Draft, sent: Envelope) -> bool:
+def may_answer(envelope: Draft, sent: Envelope, *, does_correlate: bool = False) -> bool:
     """Return True if an envelope of the recipient may answer the sent one: it refers to it.
 
     People and some agents do not correlate. Their answer to a chat refers to nothing and is addressed to its sender.
+    A recipient that began to reason with a reference to the chat does correlate.
     """
-    if sent.kind == kinds.CHAT and not envelope.correlation_ids:
+    if sent.kind == kinds.CHAT and not (envelope.correlation_ids or does_correlate):
         return sent.sender in envelope.addressees
     return envelope.refers_to(sent.id)
 

@@ -74,6 +74,18 @@ async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway, 
         assert said["answer"] is None
 
 
+async def test_a_remark_during_the_turn_is_not_the_answer(gateway: RunningGateway) -> None:
+    async def answer(client: Client, request: Message) -> None:
+        about = {"correlation_id": [request["id"]]}
+        await client.send_envelope("reasoning/start", {"message": "hm"}, **about)
+        await client.chat("half of it is done", to=["ada"])
+        await client.chat("all of it is done", to=["ada"], **about)
+
+    async with answering(gateway, "coder", answer), acting(gateway) as ada:
+        said = await ada.send_chat("hi", "coder", wait_seconds=PATIENCE_SECONDS)
+    assert said["answer"] == "all of it is done"
+
+
 async def test_a_failure_belongs_to_the_chat_that_was_sent_before_it(gateway: RunningGateway) -> None:
     async def answer(client: Client, request: Message) -> None:
         text = request["payload"]["text"]

@@ -77,6 +77,22 @@ async def test_a_request_reaches_the_agent_and_returns_its_chat(connected: Conne
         assert not recorder.sent_by("bob", "chat/cancel")
 
 
+@pytest.mark.parametrize("does_correlate", [True, False])
+async def test_a_remark_of_an_agent_that_correlates_is_not_its_answer(
+    connected: Connected, joined: Joined, does_correlate: bool
+) -> None:
+    async with connected(configured=frozenset({"coder"})) as bob, joined("coder") as coder:
+        await until(lambda: "coder" in bob.peers)
+        recorder = EnvelopeRecorder(coder)
+        async with bob.open_exchange("coder", "Hello?") as exchange:
+            chat = await recorder.first("bob", "chat")
+            about = (chat.id,) if does_correlate else ()
+            await coder.send("reasoning/start", {"input": "Hello?"}, correlation_id=about)
+            await coder.chat("I am at it.", to="bob")
+            await coder.chat("Hello.", to="bob", correlation_id=(chat.id,))
+            assert await answer_of(exchange) == ("Hello." if does_correlate else "I am at it.")
+
+
 async def test_leaving_before_the_turn_starts_still_cancels_it(connected: Connected, joined: Joined) -> None:
     async with connected(configured=frozenset({"coder"})) as bob, joined("coder") as coder:
         await until(lambda: "coder" in bob.peers)

@@ -29,6 +29,12 @@ async def does_not_correlate(client: Client, _request: Message) -> None:
     await client.chat("hello", to=["ada"])
 
 
+async def remarks(client: Client, request: Message) -> None:
+    await client.send_envelope("reasoning/start", {"message": "hm"}, correlation_id=[request["id"]])
+    await client.chat("half of it is done", to=["ada"])
+    await client.chat("all of it is done", to=["ada"], correlation_id=[request["id"]])
+
+
 async def tries_to_drive_the_terminal(client: Client, request: Message) -> None:
     await client.chat("red \x1b[31m line\nsecond", to=["ada"], correlation_id=[request["id"]])
 
@@ -171,6 +177,12 @@ async def test_uncorrelated_answer_is_accepted(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", does_not_correlate):
         outcome = await mew("chat", "coder", "hi", *seat(gateway))
     assert outcome.out == "hello\n"
+
+
+async def test_a_remark_during_the_turn_is_not_the_answer(gateway: RunningGateway) -> None:
+    async with answering(gateway, "coder", remarks):
+        outcome = await mew("chat", "coder", "hi", *seat(gateway))
+    assert outcome.out == "all of it is done\n"
 
 
 async def test_answer_cannot_control_the_terminal(gateway: RunningGateway) -> None:
