@@ -156,7 +156,7 @@ class TerminalChat:
 
     def _answer_proposal(self, parts: list[str], *, approve: bool) -> TypedEnvelope:
         number = self._open_proposal(parts)
-        proposal = self.proposals.pop(number)
+        proposal = self.proposals[number]  # it stays until it is closed: the gateway may refuse the decision
         if approve:
             return TypedEnvelope(kinds.MCP_REQUEST, approval_of(proposal), proposal.addressees, (proposal.id,))
         reason = " ".join(parts[1:] if parts and parts[0] == str(number) else parts) or "disagree"

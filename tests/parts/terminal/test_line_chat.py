@@ -134,5 +134,5 @@ def test_plain_text_goes_to_all_without_a_space_file() -> None:
 
 async def test_missing_space_says_how_to_start_one() -> None:
     outcome = await mew("connect")
-    assert "`mew up`" in outcome.err
+    assert "`mew init` creates one" in outcome.err
     assert outcome.code == 2

@@ -76,7 +76,10 @@ def test_unknown_command_points_to_help(talk: TypedChat) -> None:
 def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TypedChat) -> None:
     shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
     assert shown == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
-    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
+    approval = [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
+    assert talk.parse_line("/approve") == approval
+    assert talk.parse_line("/approve") == approval  # the first one was refused
+    talk.receive(received("mcp/request", APPROVAL, sender="ada", to=["files"], correlation_id=["p-1"]))
     with pytest.raises(InvalidLine, match="no proposal is open"):
         talk.parse_line("/approve")
 
@@ -148,7 +151,8 @@ def test_several_open_proposals_require_a_number(talk: TypedChat) -> None:
     assert talk.parse_line("/reject 2 not now") == [
         TypedEnvelope("mcp/reject", {"reason": "not now"}, ("bob",), ("p-2",))
     ]
-    assert talk.parse_line("/reject too risky") == [
+    talk.receive(received("mcp/reject", {"reason": "not now"}, sender="ada", to=["bob"], correlation_id=["p-2"]))
+    assert talk.parse_line("/reject 1 too risky") == [
         TypedEnvelope("mcp/reject", {"reason": "too risky"}, ("coder",), ("p-1",))
     ]
 
