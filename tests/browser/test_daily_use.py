@@ -1,9 +1,10 @@
 """What a person does all day on a page that changes while it is used: reads, points, presses and sends."""
 
+import pytest
 from mew_protocol import kinds
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
 from tests.browser.test_dashboard import REPORTED, WINDOW, log, part, row
@@ -210,3 +211,75 @@ async def test_nothing_that_was_said_remains_after_signing_out(open_dashboard: O
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.locator("#composer-answer")).to_have_text("")
     await expect(page.locator("#announcer")).to_have_text("")
+
+
+NO_NOTES = """() => {
+    window.Notification = class {
+        static permission = "granted";
+        static requestPermission = async () => "granted";
+        constructor() { throw new TypeError("Illegal constructor"); }
+    };
+    document.hasFocus = () => false;
+}"""
+"""Notifications as in Chromium on Android, which only a service worker may make."""
+
+
+async def test_a_browser_that_cannot_notify_still_shows_what_waits(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    await page.evaluate(NO_NOTES)
+    await page.get_by_role("button", name="Notify").click()
+    async with join("coder") as coder:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        await page.locator("#queue-items").get_by_role("button", name="Approve").wait_for()
+
+
+async def test_permissions_that_could_not_be_read_are_read_again(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=429, json={"error": "rate_limited"})
+
+    await tab.page.route("**/participants?*", refuse, times=1)
+    async with join("coder") as coder:
+        await coder.report(tokens=10_000, **WINDOW, context=REPORTED)
+        page = await open_dashboard()
+        await page.locator("#detail").get_by_role("button", name="Compact").wait_for()
+
+
+@pytest.mark.parametrize("place", ["#messages", "#queue-items"])
+async def test_two_clicks_on_approve_are_one_decision(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab, place: str
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        approve = page.locator(place).get_by_role("button", name="Approve").and_(page.locator(":enabled"))
+        await approve.wait_for()
+        await approve.dblclick()
+        await writer.received(kinds.MCP_REQUEST)
+        await log(page).get_by_text("approved by ada").wait_for()
+        assert sum(one.endswith("/messages?space=review") for one in tab.addresses) == 1
+
+
+async def test_enter_that_ends_a_composition_sends_nothing(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    message = page.get_by_label("Message")
+    await message.fill("かな")
+    ends = "(node) => node.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true }))"
+    await message.evaluate(ends)  # Safari sends it after the composition
+    await expect(message).to_have_value("かな")
+
+
+async def test_who_joined_later_is_not_listed_at_an_earlier_time(sign_in_page: Page) -> None:
+    lines = await sign_in_page.evaluate("""async () => {
+        const { Conversation } = await import("/dashboard/conversation.js");
+        const conversation = new Conversation("ada");
+        for (const [id, ts] of [["coder", "10:00:00"], ["writer", "10:00:20"], ["eve", "14:00:00"]]) {
+            const said = { text: "joined", about: [id] };
+            const payload = { event: "join", participant: { id } };
+            const head = { id, ts: `2026-01-01T${ts}Z`, from: "gateway", kind: "system/presence" };
+            conversation.receive({ ...head, payload, said });
+        }
+        return [...conversation.entries.values()].map((one) => [one.ts.slice(11, 16), ...one.about]);
+    }""")
+    assert lines == [["10:00", "coder", "writer"], ["14:00", "eve"]]

@@ -24,6 +24,7 @@ import * as text from "./text.js";
 
 const TICK_MS = 1_000;
 const SOON_MS = 250;
+const AGAIN_MS = 3_000;
 const MAX_LOG = 60;
 const MAX_CHANGES = 500; // of proposed calls
 const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
@@ -61,6 +62,7 @@ class SpaceView {
     this._logs = new Map();
     this._items = [];
     this._changes = new Map(); // of proposed calls, by their item
+    this._deciding = new Set(); // proposals of which a decision is on its way
     this._opened = new Set(); // proposed calls that the user opened, in the queue or the conversation
     this._patterns = [];
     this._allowed = new Map(); // calls that participants make without approval
@@ -246,8 +248,8 @@ class SpaceView {
 
   // What the user may send, and the items that need the user
 
-  _readPermissionsSoon() {
-    this._permissionTimer ??= setTimeout(() => this._readPermissions(), SOON_MS);
+  _readPermissionsSoon(ms = SOON_MS) {
+    if (!this._events.signal.aborted) this._permissionTimer ??= setTimeout(() => this._readPermissions(), ms);
   }
 
   async _readPermissions() {
@@ -263,7 +265,7 @@ class SpaceView {
       this._hasNewOrder = true;
       this._showSoon();
     } catch {
-      // The feed reports a lost connection; after a reconnect, they are read again.
+      this._readPermissionsSoon(AGAIN_MS); // the feed reports a lost connection
     }
   }
 
@@ -402,11 +404,15 @@ class SpaceView {
   }
 
   async _decide(entry, decision) {
+    if (this._deciding.has(entry.id)) return; // a second click
+    this._deciding.add(entry.id);
     const rejection = { kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, correlation_id: [entry.id] };
     try {
       await this._requests.send(decision === "approve" ? this._approvalOf(entry) : rejection);
     } catch (error) {
       this._composer.say(error.message, true);
+    } finally {
+      this._deciding.delete(entry.id);
     }
   }
 

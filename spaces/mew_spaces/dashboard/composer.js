@@ -5,6 +5,7 @@ import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.
 import { newId } from "./requests.js";
 import { store, stored } from "./session.js";
 
+const COMPOSING = 229; // the key code of the Enter that ends a composition in Safari
 const MAX_HISTORY = 100;
 const HISTORY_KEY = "mew.typed";
 
@@ -206,7 +207,7 @@ export class Composer {
   }
 
   _key(event) {
-    if (event.isComposing) return;
+    if (event.isComposing || event.keyCode === COMPOSING) return;
     if (this._completion) {
       const { start, options, at } = this._completion;
       const isWhole = this._input.value.slice(start).trimEnd() === options[at].text.trimEnd();

@@ -4,6 +4,7 @@
 import WORDS from "./words.json" with { type: "json" };
 
 const MAX_ENTRIES = 600;
+const SAME_TIME_MS = 60_000; // presences in one line, which has the time of the first
 const MAX_STREAM_CHARS = 200_000;
 const MAX_TOOLS = 500; // of one turn; the newest stay
 const LISTS = /\/list$|^initialize$|^ping$/;
@@ -337,7 +338,7 @@ export class Conversation {
     if (!said?.text) return;
     const { text: verb, about } = said;
     const last = [...this.entries.values()].at(-1);
-    if (last?.verb === verb) return this._touch(last, { about: [...new Set([...last.about, ...about])] });
+    if (last?.verb === verb && Date.parse(ts) - Date.parse(last.ts) < SAME_TIME_MS) return this._touch(last, { about: [...new Set([...last.about, ...about])] });
     this._add({ id, type: "presence", ts, verb, about });
   }
 }

@@ -8,6 +8,7 @@ import { span } from "./text.js";
 
 const MAX_SHOWN = 5;
 const SOON_MS = 50;
+const SENDING = "Sending …";
 const SETTLING_MS = 700; // an earlier click after a change of items was meant for the old item
 const GONE = new Set(["program_ended", "disconnected"]); // a restart helps
 
@@ -262,8 +263,8 @@ export class Queue {
   }
 
   async _send(item, envelope) {
-    if (!envelope) return false;
-    this._answers.set(item.id, "Sending …");
+    if (!envelope || this._answers.get(item.id) === SENDING) return false; // a second click
+    this._answers.set(item.id, SENDING);
     this._draw();
     try {
       await this._actions.send(envelope);

@@ -32,8 +32,12 @@ export function notify(items) {
   if (!("Notification" in window) || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
   const [first] = items;
   const title = items.length === 1 ? `${first.participant ?? "mew"}: ${WORDS.attention[first.kind]}` : `${items.length} things need you`;
-  const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });
-  note.onclick = () => window.focus();
+  try {
+    const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });
+    note.onclick = () => window.focus();
+  } catch {
+    // Browsers of phones let only service workers notify.
+  }
 }
 
 function applyTheme(theme) {
