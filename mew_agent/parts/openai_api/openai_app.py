@@ -7,7 +7,7 @@ its request. `questions` asks agents, `session_choice` chooses sessions.
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
@@ -203,8 +203,15 @@ class _Answers:
 
     async def _answer(self, request: ApiRequest, key: str, response: "_Response") -> None:
         chosen = self.sessions.choose(request, key, uuid4().hex[:12])
-        question = self.questions.question_for(request, chosen)
-        async with self.questions.participant.open_exchange(request.model, question) as exchange:
+        async with AsyncExitStack() as stack:
+            try:
+                question = self.questions.question_for(request, chosen)
+                exchange = await stack.enter_async_context(
+                    self.questions.participant.open_exchange(request.model, question)
+                )
+            except BaseException:
+                self.sessions.forget(chosen, request)
+                raise
             written = self.api.write(request, exchange.chat_id, int(time.time()))
             await response.begin(written)
             shown = await self._follow(exchange, response)

@@ -71,6 +71,11 @@ class ClientSessions:
         )
         return ChosenSession(known or _session_of(key, request.user, new_name), owner, known is not None)
 
+    def forget(self, chosen: ChosenSession, request: ApiRequest) -> None:
+        """Forget a request that never reached its agent, so that it continues the conversation when it is repeated."""
+        if chosen.is_known and request.earlier and self.policy == "chat":
+            self._by_history[_digest(chosen.owner, request.earlier)] = chosen.owner, chosen.name
+
     def remember(self, chosen: ChosenSession, request: ApiRequest, answer: str, response_id: str) -> None:
         """Remember an answer, so that the client can continue the conversation."""
         history = (*request.earlier, ("user", request.text), ("assistant", answer))

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from openai import AsyncOpenAI, BadRequestError, RateLimitError
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, RateLimitError
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.request import ApiRequest
@@ -120,6 +120,20 @@ async def test_a_new_chat_is_new_and_an_old_one_continues(chat: StartChatApi) ->
         continued = messages(built)
     assert "blue" not in new
     assert [message["content"] for message in continued[-3:]] == ["The valve is blue.", reply, "What colour?"]
+    assert again.mew["session"] == first.mew["session"]
+
+
+async def test_a_request_that_was_not_sent_continues_when_it_is_repeated(chat: StartChatApi) -> None:
+    async with chat() as built:
+        first = await talk(built, "The valve is blue.")
+        said = ("The valve is blue.", first.choices[0].message.content, "What colour?")
+        await built.driver.ada.send("participant/pause", {}, to="bob")
+        await until(lambda: built.participant.messenger.is_paused)
+        with pytest.raises(APIStatusError, match="is paused"):
+            await talk(built, *said)
+        await built.driver.ada.send("participant/resume", {}, to="bob")
+        await until(lambda: not built.participant.messenger.is_paused)
+        again = await talk(built, *said)
     assert again.mew["session"] == first.mew["session"]
 
 
