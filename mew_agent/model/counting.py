@@ -18,6 +18,7 @@ from mew_agent.model.window_lookup import Fetch
 Route = Literal["input_tokens", "tokenize"]
 
 _NOT_COUNTED: Final = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens", "response_format"})
+_ANY: Final = Dialect()
 _MAX_FAILURES: Final = 2  # failures in a row after which the server is not asked again
 
 
@@ -32,12 +33,12 @@ class PromptCounter:
         self._failures = 0
         self._has_counted = False
 
-    async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
+    async def count(self, fetch: Fetch, request: ModelRequest, dialect: Dialect = _ANY) -> int | None:
         """Return the prompt tokens of `request` as the server counts them, else None. Never raises."""
         if any(message.images for message in request.messages):
             return None  # these endpoints count text
         while self._routes:
-            url, body = self._count_request(self._routes[0], request)
+            url, body = self._count_request(self._routes[0], request, dialect)
             try:
                 tokens = read_count(await fetch("POST", url, body))
             except ModelUnreachable:
@@ -63,9 +64,9 @@ class PromptCounter:
         if self._failures >= _MAX_FAILURES:
             self._routes.clear()
 
-    def _count_request(self, route: Route, request: ModelRequest) -> tuple[str, dict[str, object]]:
+    def _count_request(self, route: Route, request: ModelRequest, dialect: Dialect) -> tuple[str, dict[str, object]]:
         """Return the URL and the JSON body that ask for a count."""
-        full_body: dict[str, Any] = request_body(request, self._model, Dialect(is_streaming=False))
+        full_body: dict[str, Any] = request_body(request, self._model, dialect)
         body = {key: value for key, value in full_body.items() if key not in _NOT_COUNTED}
         match route:
             case "input_tokens":

@@ -1,19 +1,22 @@
 """[pure] Build the request body for a server, and adapt it to the arguments that the server accepts."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from mew_agent.model.image import Image
-from mew_agent.model.interface import Message, ModelRequest
+from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ModelRequest
 
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
+EARLIER: Final = "[The messages before are no longer in your context.]"
 NO_IMAGES: Final = "\n[This model takes no images, so they are not shown. Say so if the answer depends on them.]"
 
 _OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
 
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
+Names = Literal["any", "plain", "none"]
+"""The names of authors that a server accepts: all, some characters (OpenAI, Azure), or none (Mistral)."""
 
 # Statuses that servers use for an unknown argument.
 _REJECTED_STATUSES = frozenset({400, 404, 405, 415, 422, 501})
@@ -23,6 +26,10 @@ _STREAMING_REJECTED = re.compile(
     re.IGNORECASE,
 )
 
+
+_SAME_ROLES_REJECTED = re.compile(r"\balternat(?:e|ing)\b")
+_NAMES_REJECTED = re.compile(r"messages\W+\d+\W+(user\W+|property\W+)?name\b")
+_FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 _IMAGES_REJECTED = re.compile(r"image|vision|multi-?modal|content\b[^.]{0,40}\bstring", re.IGNORECASE)
 
@@ -35,6 +42,8 @@ class Dialect:
     has_stream_options: bool = True
     limit_key: LimitKey = "max_tokens"
     takes_images: bool = True
+    names: Names = "any"
+    takes_same_roles: bool = True  # in succession; the templates of some models, such as Gemma's, raise an error
 
 
 def is_openai(host: str | None) -> bool:
@@ -53,9 +62,14 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
     may_refuse_images = has_images and dialect.takes_images and status in _REJECTED_STATUSES | {500}
     if may_refuse_images and _IMAGES_REJECTED.search(text):
         return replace(dialect, takes_images=False)
+    # llama.cpp answers 500 to an error of a template.
+    if dialect.takes_same_roles and status in _REJECTED_STATUSES | {500} and _SAME_ROLES_REJECTED.search(text):
+        return replace(dialect, takes_same_roles=False, names="none")
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
+    if dialect.names != "none" and (rejected := _NAMES_REJECTED.search(text)) is not None:
+        return replace(dialect, names="none" if rejected[1] or dialect.names == "plain" else "plain")
     if dialect.is_streaming and (other := _streaming_otherwise(dialect, param, text)) is not None:
         return other
     if "max_completion_tokens" in text:
@@ -75,7 +89,11 @@ def _streaming_otherwise(dialect: Dialect, param: str | None, text: str) -> Dial
 
 def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
     """Return the JSON body of `POST /chat/completions`."""
-    body: dict[str, Any] = {"model": model, "messages": list(_messages(request.messages, dialect))}
+    messages = list(_messages(request.messages, dialect))
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages if dialect.takes_same_roles else _alternating(messages),
+    }
     if request.tools:
         body["tools"] = [
             {
@@ -103,10 +121,29 @@ def _messages(messages: Iterable[Message], dialect: Dialect) -> Iterator[dict[st
             yield _images(waiting)
             waiting = []
         note = NO_IMAGES if message.images and not dialect.takes_images else ""
-        yield _message(message, message.content + note)
+        yield _message(message, message.content + note, dialect)
         waiting += message.images if dialect.takes_images else ()
     if waiting:
         yield _images(waiting)
+
+
+def _alternating(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages, those of one role in succession as one, and a message of a user before the others."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if found and _may_be_one(found[-1], message):
+            found[-1]["content"] += f"\n\n{message['content']}"
+            continue
+        if message["role"] == "assistant" and all(one["role"] == "system" for one in found[-1:]):
+            found.append({"role": "user", "content": EARLIER})
+        found.append(message)
+    return found
+
+
+def _may_be_one(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two messages are texts of one role, without tool calls."""
+    are_texts = all(isinstance(one["content"], str) and "tool_calls" not in one for one in (first, second))
+    return first["role"] == second["role"] != "tool" and are_texts
 
 
 def _images(images: Iterable[Image]) -> dict[str, Any]:
@@ -114,11 +151,16 @@ def _images(images: Iterable[Image]) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "text", "text": IMAGES_FOLLOW}, *parts]}
 
 
-def _message(message: Message, content: str) -> dict[str, Any]:
+def _message(message: Message, content: str, dialect: Dialect) -> dict[str, Any]:
     # Empty content is sent, too: some servers answer null with HTTP 500, others a missing key.
     wire: dict[str, Any] = {"role": message.role, "content": content}
     if message.name is not None:
-        wire["name"] = message.name
+        if dialect.names == "none":
+            wire["content"] = f"{message.name}: {content}"
+        elif dialect.names == "plain":
+            wire["name"] = _FOREIGN_TO_NAMES.sub("_", message.name)[:MAX_NAME_LENGTH]
+        else:
+            wire["name"] = message.name
     if message.tool_calls:
         wire["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

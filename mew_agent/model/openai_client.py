@@ -111,7 +111,7 @@ class OpenAIModel:
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
         """Ask the server for the prompt tokens of `request`; see `Model.count_prompt`."""
-        return await self._counter.count(self._fetch, request)
+        return await self._counter.count(self._fetch, request, self._dialect)
 
     async def aclose(self) -> None:
         """Close the connections. A later call opens new ones."""

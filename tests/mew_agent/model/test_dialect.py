@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.model.dialect import Dialect, adapted, dialect_for, request_body
+from mew_agent.model.dialect import EARLIER, Dialect, Names, adapted, dialect_for, request_body
 from mew_agent.model.image import Image
 from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
 
@@ -116,6 +116,95 @@ def test_an_argument_is_removed_once() -> None:
 def test_a_rejected_limit_key_is_exchanged() -> None:
     learned = adapted(Dialect(limit_key="max_completion_tokens"), 400, None, "unknown field max_completion_tokens")
     assert learned == FULL
+
+
+NAMED = ModelRequest((Message("user", "Hi.", name="ada.l <x>" + "y" * 60), Message("assistant", "Hello.")))
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        ("any", {"role": "user", "content": "Hi.", "name": "ada.l <x>" + "y" * 60}),
+        ("plain", {"role": "user", "content": "Hi.", "name": "ada_l__x_" + "y" * 55}),
+        ("none", {"role": "user", "content": "ada.l <x>" + "y" * 60 + ": Hi."}),
+    ],
+)
+def test_names_have_the_form_that_the_server_accepts(names: Names, first: dict[str, str]) -> None:
+    messages = request_body(NAMED, "m", Dialect(names=names))["messages"]
+    assert messages == [first, {"role": "assistant", "content": "Hello."}]
+
+
+OPENAI_NAME = "Invalid 'messages[1].name': string does not match pattern '^[^\\s<|\\\\/>]+$'."
+AZURE_NAME = "'ada.l' does not match '^[a-zA-Z0-9_-]{1,64}$' - 'messages.1.name'"
+MISTRAL_NAME = '{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"], "msg": "Extra inputs"}'
+VLLM_NAME = "1 validation error for ChatCompletionRequest\nmessages.0.user.name\n  Extra inputs are not permitted"
+GROQ_NAME = "the following must be satisfied[('messages.0' : property 'name' is unsupported)]"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "before", "after"),
+    [
+        (400, OPENAI_NAME, "any", "plain"),
+        (400, AZURE_NAME, "any", "plain"),
+        (400, OPENAI_NAME, "plain", "none"),
+        (422, MISTRAL_NAME, "any", "none"),
+        (400, VLLM_NAME, "any", "none"),
+        (400, GROQ_NAME, "any", "none"),
+        (400, GROQ_NAME, "none", None),
+        (400, "Invalid 'messages[1].tool_calls[0].function.name': empty string.", "any", None),
+        (401, OPENAI_NAME, "any", None),
+    ],
+)
+def test_a_rejected_name_is_written_otherwise(status: int, text: str, before: Names, after: Names | None) -> None:
+    other = adapted(Dialect(names=before), status, None, text)
+    assert (other.names if other else None) == after
+
+
+TURNS = (
+    Message("system", "Be brief."),
+    Message("assistant", "Hello."),
+    Message("user", "A remark.", name="bob"),
+    Message("user", "Add 1.", name="ada"),
+    Message("assistant", "", tool_calls=(ToolCall("a", "add", "{}"),)),
+    Message("tool", "2", tool_call_id="a"),
+    Message("tool", "3", tool_call_id="a"),
+    Message("assistant", "2."),
+    Message("assistant", "Or 3."),
+)
+
+
+def test_roles_alternate_where_the_template_requires_it() -> None:
+    messages = request_body(ModelRequest(TURNS), "m", Dialect(takes_same_roles=False, names="none"))["messages"]
+    assert [(one["role"], one["content"]) for one in messages] == [
+        ("system", "Be brief."),
+        ("user", EARLIER),
+        ("assistant", "Hello."),
+        ("user", "bob: A remark.\n\nada: Add 1."),
+        ("assistant", ""),
+        ("tool", "2"),
+        ("tool", "3"),
+        ("assistant", "2.\n\nOr 3."),
+    ]
+
+
+def test_images_stay_messages_of_their_own() -> None:
+    seen = ModelRequest((Message("user", "Look."), *SEEN.messages[:2], Message("user", "Well?")))
+    messages = request_body(seen, "m", Dialect(takes_same_roles=False))["messages"]
+    assert [one["role"] for one in messages] == ["user", "assistant", "tool", "user", "user"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        (500, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        (400, "After the (optional) system message(s), user and assistant roles should be alternating."),
+    ],
+)
+def test_a_template_that_wants_alternating_roles_gets_them(status: int, text: str) -> None:
+    other = adapted(FULL, status, None, text)
+    assert other == Dialect(takes_same_roles=False, names="none")
+    assert adapted(other, status, None, text) is None
 
 
 PICTURE = Image("image/png", "aGk=")

@@ -327,6 +327,22 @@ async def test_rejected_streaming_falls_back_to_whole_answers(rehearsal: Rehears
     assert [request.status for request in rehearsal.requests] == [400, 200, 200]
 
 
+async def test_a_server_that_accepts_no_names_answers(
+    provider: RawProvider, connect: Client, chunk: ChunkMaker
+) -> None:
+    """Mistral's API, and vLLM with Mistral's tokenizer."""
+    detail = [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"], "msg": "Extra inputs"}]
+    refused = provider.json({"object": "error", "message": {"detail": detail}}, status=422)
+    provider.answers = [refused, *[provider.events(chunk("x", finish="stop"))] * 2]
+    model = connect(provider.base_url)
+    for _ in range(2):
+        await reply_of(model, ModelRequest((Message("user", "Hi.", name="ada"),)))
+    assert [one.body["messages"] for one in provider.received] == [
+        [{"role": "user", "content": "Hi.", "name": "ada"}],
+        *[[{"role": "user", "content": "ada: Hi."}]] * 2,
+    ]
+
+
 async def test_a_server_that_rejects_everything_ends_the_retries(provider: RawProvider) -> None:
     text = "stream_options: unknown. max_completion_tokens: unknown. Streaming is not supported."
     provider.routes = {"/v1/chat/completions": provider.json({"error": {"message": text}}, status=400)}
