@@ -89,6 +89,8 @@ class Figures:
             raise InvalidReport("tokens", f"{self.tokens} is below the prompt of {self.usage.prompt_tokens} tokens")
         if self.basis not in get_args(ReportedBasis):
             raise InvalidReport("basis", f"{self.basis!r} is not known", " or ".join(get_args(ReportedBasis)))
+        if not isinstance(self.model, str | None):
+            raise InvalidReport("model", f"{self.model!r} is not a name", "a text")
         _time(self.measured_at)
 
 
@@ -154,6 +156,8 @@ class ExternalContext(Controllable):
         """The figure of an earlier process."""
         self._unknown: UnknownReason | None = None
         """Why the size is now unknown, independent of earlier reports."""
+        self._size: int | None = None
+        """The known size, without figures that were reported during a compaction: these may be from its end."""
         self._revision = 0
         self.compacting = CompactionDriver(
             is_stalled=lambda: self.is_stalled,
@@ -219,13 +223,15 @@ class ExternalContext(Controllable):
         if previous is not None:
             at = _time_after(previous.measured_at, measured_at, now)
             messages, model = previous.messages if messages is None else messages, model or previous.model
-            if (window or 0) > (previous.window or 0):
-                self._levels.window_grew()
+        self.figures = Figures(
+            tokens, basis, at, read, window, messages, model
+        )  # before any other change: it may raise
+        if previous is not None and (window or 0) > (previous.window or 0):
+            self._levels.window_grew()
         self._measure_last_compaction(tokens)
         self.note_size(tokens)
         if not self.compacting.is_running:
-            self._unknown = None
-        self.figures = Figures(tokens, basis, at, read, window, messages, model)
+            self._unknown, self._size = None, tokens
         self._revision += 1
 
     @property
@@ -236,7 +242,7 @@ class ExternalContext(Controllable):
     def _measure_last_compaction(self, tokens: int) -> None:
         """Complete the last compaction with the size after it."""
         last = self._last_compaction
-        if last is None:
+        if last is None or self.compacting.is_running:
             return
         if self._unknown == "compacted" and last.freed_tokens is None and last.tokens_before:
             freed = max(0, last.tokens_before - tokens)
@@ -244,7 +250,7 @@ class ExternalContext(Controllable):
             self._last_compaction = last.model_copy(
                 update={"tokens_after": tokens, "freed_tokens": freed, "basis": "projected"}
             )
-        if self._is_unjudged and not self.compacting.is_running:
+        if self._is_unjudged:
             self._judge_compaction(progressed=last.tokens_before is None or tokens < last.tokens_before)
 
     def restart_after(self, last: PeerContext | None) -> bool:
@@ -283,8 +289,10 @@ class ExternalContext(Controllable):
         return self._levels.is_stalled
 
     def forget_figures(self, reason: UnknownReason) -> None:
-        """Treat the size as unknown until the next report."""
-        self._unknown = reason
+        """Treat the size as unknown until the next report. Raises `InvalidReport` for a reason without a meaning."""
+        if reason not in get_args(UnknownReason):
+            raise InvalidReport("unknown", f"{reason!r} is not known", " or ".join(get_args(UnknownReason)))
+        self._unknown, self._size = reason, None
         self._revision += 1
         if reason in ("compacted", "cleared"):
             self.on_changed("unknown" if reason == "compacted" else "gone")
@@ -304,9 +312,7 @@ class ExternalContext(Controllable):
         self._is_unjudged = done.freed_tokens is None
         if done.freed_tokens is not None:
             self._judge_compaction(progressed=done.freed_tokens > 0)
-        before = done.tokens_before
-        if before is None and self.figures is not None and self._unknown is None:
-            before = self.figures.tokens
+        before = self._size if done.tokens_before is None else done.tokens_before
         self._compactions += 1
         self._last_compaction = LastCompaction(
             at=timestamp(),

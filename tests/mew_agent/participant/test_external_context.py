@@ -7,6 +7,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.context_report import LastCompaction
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 from mew_protocol.status_word import status_word
@@ -39,6 +40,7 @@ USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "total_tokens": 1000, "
         ({"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}, "usage"),
         ({"usage": {"tokens": 3}}, "usage"),
         ({"usage": USAGE, "tokens": 899}, "tokens"),
+        ({"tokens": 10, "model": 5}, "model"),
         ({"tokens": 10, "measured_at": "yesterday"}, "measured_at"),
         ({"tokens": 10, "measured_at": "2026-01-31T12:00:00"}, "measured_at"),
         ({"tokens": 10, "measured_at": "2026-01-31T11:59:59Z"}, "measured_at"),
@@ -116,6 +118,55 @@ async def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> Non
     last = done.context.last_compaction
     assert last is not None
     assert (last.trigger, last.tokens_after, last.freed_tokens, last.basis) == ("threshold", 700, 1100, "projected")
+
+
+def last_compaction(context: ExternalContext) -> LastCompaction:
+    report = context.status().context
+    assert report is not None
+    assert report.last_compaction is not None
+    return report.last_compaction
+
+
+@pytest.mark.parametrize("tokens", [-5, 12.5, float("nan"), "many"])
+async def test_an_invalid_report_completes_no_compaction(tokens: Any) -> None:
+    context = ExternalContext()
+    context.on_compact = lambda _: None
+    context.report(1000, basis="reported", now=NOW, window=2000)
+    await context.compact(Compact())
+    with pytest.raises(InvalidReport):
+        context.report(tokens, basis="reported", now=LATER)
+    assert last_compaction(context).tokens_after is None
+    context.report(400, basis="reported", now=LATER)
+    assert (last_compaction(context).tokens_after, last_compaction(context).freed_tokens) == (400, 600)
+
+
+def test_a_reason_without_a_meaning_is_refused_and_the_status_stays_valid() -> None:
+    context = ExternalContext()
+    context.report(500, basis="reported", now=NOW)
+    reason: Any = "tired"
+    with pytest.raises(InvalidReport, match="tired"):
+        context.forget_figures(reason)
+    assert context.status().tokens == 500
+
+
+async def test_a_report_from_inside_the_handler_is_not_the_size_before_the_compaction() -> None:
+    context = ExternalContext()
+    context.on_compact = lambda _: context.report(200, basis="reported", now=LATER)  # type: ignore[func-returns-value]
+    context.report(1000, basis="reported", now=NOW, window=2000)
+    await context.compact(Compact())
+    assert last_compaction(context).tokens_before == 1000
+    context.report(250, basis="reported", now=LATER)
+    assert last_compaction(context).freed_tokens == 750
+
+
+async def test_a_report_during_the_next_compaction_does_not_measure_the_last_one() -> None:
+    context = ExternalContext()
+    context.on_compact = lambda _: None
+    context.report(1000, basis="reported", now=NOW, window=2000)
+    await context.compact(Compact())
+    context.compacting.begin("agent")
+    context.report(20, basis="reported", now=LATER)  # the summariser's own prompt
+    assert last_compaction(context).tokens_after is None
 
 
 @given(
