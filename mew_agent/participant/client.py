@@ -6,6 +6,7 @@ the envelopes about the connection: welcome, unauthorized, superseded.
 
 import logging
 import random
+import socket as sockets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -415,6 +416,12 @@ class Client:
             ping_timeout=HEARTBEAT_SECONDS,
             close_timeout=CLOSE_TIMEOUT_SECONDS,
         )
+        if hasattr(sockets, "TCP_USER_TIMEOUT"):
+            # With a full buffer, `websockets` sends no ping, so the system has to notice a gateway that reads nothing.
+            unread_milliseconds = int(2 * HEARTBEAT_SECONDS * 1000)
+            socket.transport.get_extra_info("socket").setsockopt(
+                sockets.IPPROTO_TCP, sockets.TCP_USER_TIMEOUT, unread_milliseconds
+            )
         try:
             yield socket
         finally:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -93,7 +94,7 @@ async def foreign_gateway(serve_socket: Callable[[ServerConnection], Awaitable[N
             await serve_socket(connection)
             await connection.wait_closed()
 
-    async with serve(handle, "127.0.0.1", 0, close_timeout=1) as server:
+    async with serve(handle, "127.0.0.1", 0, close_timeout=1, ping_interval=None) as server:
         port = server.sockets[0].getsockname()[1]
         yield f"ws://127.0.0.1:{port}"
 
@@ -170,6 +171,33 @@ async def test_program_that_is_busy_with_a_backlog_stays_connected(monkeypatch: 
             await inbox.until(lambda: inbox.kinds.count("chat") == 150)
             assert client.joins == 1
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system cannot bound the time of a write")
+async def test_gateway_that_stops_reading_is_noticed_although_much_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.participant.client.HEARTBEAT_SECONDS", 0.5)
+
+    async def stop_reading(connection: ServerConnection) -> None:
+        await connection.send(WELCOME)
+        connection.transport.pause_reading()
+        await is_noticed.wait()
+        connection.transport.abort()
+
+    async def send_large(number: int) -> None:
+        with contextlib.suppress(GatewayError):
+            await client.send(chat("x" * 1_000_000, number))
+
+    lost: list[str] = []
+    is_noticed = anyio.Event()
+    async with foreign_gateway(stop_reading) as url:
+        client, inbox = Client(address(url)), Inbox()
+        client.on_lost = lost.append
+        async with running(client, inbox), anyio.create_task_group() as tasks:
+            for number in range(12):
+                tasks.start_soon(send_large, number)
+            await inbox.until(lambda: bool(lost))
+            is_noticed.set()
+            tasks.cancel_scope.cancel()
 
 
 async def test_unknown_space_ends_the_client_with_the_gateways_message(gateway: RunningGateway) -> None:

@@ -151,7 +151,11 @@ def test_a_reason_without_a_meaning_is_refused_and_the_status_stays_valid() -> N
 
 async def test_a_report_from_inside_the_handler_is_not_the_size_before_the_compaction() -> None:
     context = ExternalContext()
-    context.on_compact = lambda _: context.report(200, basis="reported", now=LATER)  # type: ignore[func-returns-value]
+
+    async def compact(_: Compact) -> None:
+        context.report(200, basis="reported", now=LATER)
+
+    context.on_compact = compact
     context.report(1000, basis="reported", now=NOW, window=2000)
     await context.compact(Compact())
     assert last_compaction(context).tokens_before == 1000
