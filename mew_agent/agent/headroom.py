@@ -120,7 +120,8 @@ class HeadroomCheck:
             if (size := known.get((chat.number, chat.form))) is not None:
                 self._sizes[chat.number, chat.form] = size
         sizes = tuple([await self._size_of(chat) for chat in unread])
-        oldest = min((chat.sent_at for chat in unread if chat.sent_at is not None), default=None)
+        asked = (chat.sent_at for chat in unread if chat.state != "overheard")  # the others need no answer
+        oldest = min((at for at in asked if at is not None), default=None)
         self._engine.surroundings.queued = QueuedMessages(
             messages=len(sizes),
             tokens=sum(calibration.wrap(size.tokens(calibration)) for size in sizes),

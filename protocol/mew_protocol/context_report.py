@@ -294,7 +294,7 @@ class SenderSpending(_ReportModel):
 
 
 class QueuedMessages(_ReportModel):
-    """The unread chats: their number, their tokens, and the arrival of the oldest."""
+    """The unread chats: their number, their tokens, and the arrival of the oldest that needs an answer."""
 
     oldest_at: str | None = None
     messages: int = Field(ge=0)

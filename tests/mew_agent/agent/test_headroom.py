@@ -156,6 +156,18 @@ async def test_a_held_chat_survives_a_restart_and_can_be_cancelled(start_agent: 
         assert "reference" not in contents, "a choice is not read again after a restart"
 
 
+async def test_a_chat_that_needs_no_answer_is_not_overdue(start_agent: StartAgent, joined: Joined) -> None:
+    """It is counted, because the next call holds it, but nobody has to see to it that the agent reads it."""
+    async with start_agent(window_tokens=8_192) as driver, joined("bob"):
+        await driver.ada.chat("Lunch is at noon.")
+
+        async def is_counted() -> bool:
+            return bool((await driver.status())["context"]["queued"]["messages"] == 1)
+
+        await until(is_counted)
+        assert "oldest_at" not in (await driver.status())["context"]["queued"]
+
+
 async def test_a_question_of_a_program_ends_with_would_overflow(start_agent: StartAgent) -> None:
     async with start_agent(window_tokens=WINDOW) as driver:
         stream = driver.ada.ask_agent("coder", LONG)
