@@ -262,14 +262,16 @@ def request_restart(path: Path, participant: str) -> None:
 
 
 def pop_restart_requests(path: Path) -> list[str]:
-    """Return the participants to restart, and delete the requests."""
+    """Return the participants to restart, and delete the requests. Raises `SpacesError`."""
     file = path.with_name(RESTART_FILE_NAME)
-    try:
-        requests = file.rename(file.with_suffix(".read"))  # a request that arrives in the meantime starts a new file
-    except FileNotFoundError:
-        return []
-    names = requests.read_text(encoding="utf-8").splitlines()
-    requests.unlink()
+    with _errors_named(file):
+        try:
+            # A request that arrives in the meantime starts a new file.
+            requests = file.rename(file.with_suffix(".read"))
+        except FileNotFoundError:
+            return []
+        names = requests.read_text(encoding="utf-8", errors="replace").splitlines()
+        requests.unlink()
     return list(dict.fromkeys(names))
 
 

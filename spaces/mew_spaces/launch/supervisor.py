@@ -130,7 +130,10 @@ class Supervisor:
             await ended.wait()
         if self._tasks is not None and self._shared_processes is not None and not self._stop.is_set():
             self._shared_processes.trust(participant.name)
-            prepare_log_folder(self.log_folder, [participant.name], self.log_links)
+            try:
+                prepare_log_folder(self.log_folder, [participant.name], self.log_links)
+            except SpacesError as error:  # the other programs of the space must not end with this one's log
+                self._report(str(error))
             await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:

@@ -114,6 +114,13 @@ def test_requests_to_restart_are_read_once(tmp_path: Path) -> None:
     assert pop_restart_requests(path) == []
 
 
+def test_requests_to_restart_that_cannot_be_taken_are_an_error_of_the_space(tmp_path: Path) -> None:
+    request_restart(run_file_path(tmp_path), "coder")
+    (tmp_path / "restart.read" / "in the way").mkdir(parents=True)
+    with pytest.raises(SpacesError, match=r"restart\.txt: cannot be written"):
+        pop_restart_requests(run_file_path(tmp_path))
+
+
 def test_only_one_of_two_concurrent_starts_succeeds(tmp_path: Path) -> None:
     path = run_file_path(tmp_path / ".mew")
     claim_run_file(path, run_of(run_id="first"))

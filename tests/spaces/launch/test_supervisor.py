@@ -352,6 +352,17 @@ async def test_an_added_participant_is_watched_and_replaced_by_a_second(tmp_path
     assert not left_behind([house.supervisor.run.pids.participants["late"]], RUN_ID)
 
 
+async def test_a_log_that_cannot_be_replaced_ends_neither_its_program_nor_the_space(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
+        await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+        (house.supervisor.log_folder / "late.previous.log").mkdir()
+        await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
+        assert any("cannot write logs" in line for _, line in house.reported)
+        assert all(house.run.is_running(pid) for pid in house.run.pids.participants.values())
+        assert house.run.starts["late"] == 2
+
+
 async def test_a_stopped_space_starts_no_added_participant(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], []):
