@@ -263,7 +263,8 @@ class ContextState:
         call = replace(
             call, level=policies.level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens
         )
-        thinking = bool(reply.reasoning_text)
+        thinking, turn = bool(reply.reasoning_text), self.history.turn
+        has_calls = thinking and (bool(calls) or any(one.tool_calls for one in self.history.items if one.turn == turn))
         item = self.history.append(
             "assistant",
             text,
@@ -272,6 +273,7 @@ class ContextState:
             tool_calls=calls,
             known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking) if is_as_sent else None,
             thinking=thinking,
+            reasoning=reply.reasoning_text if has_calls else "",
         )
         tracker.item_added(item, size.counted_tokens, size.units)
         is_shortened = tracker.truncation is not None

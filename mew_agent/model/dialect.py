@@ -28,6 +28,9 @@ _STREAMING_REJECTED = re.compile(
 
 
 _SAME_ROLES_REJECTED = re.compile(r"\balternat(?:e|ing)\b")
+_REASONING_REQUIRED = re.compile(
+    r"missing.{0,20}reasoning_content|reasoning_content.{0,80}(?:missing|passed back)", re.IGNORECASE
+)
 _NAMES_REJECTED = re.compile(r"messages\W+\d+\W+(user\W+|property\W+)?name\b")
 _FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -36,13 +39,14 @@ _IMAGES_REJECTED = re.compile(r"image|vision|multi-?modal|content\b[^.]{0,40}\bs
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The arguments that a server accepts. Starts with all of them; each rejection removes one."""
+    """The arguments that a server accepts or requires. Starts with all it may accept; each rejection changes one."""
 
     is_streaming: bool = True
     has_stream_options: bool = True
     limit_key: LimitKey = "max_tokens"
     takes_images: bool = True
     names: Names = "any"
+    sends_reasoning: bool = False  # DeepSeek and Kimi require it back with tool calls
     takes_same_roles: bool = True  # in succession; the templates of some models, such as Gemma's, raise an error
 
 
@@ -68,6 +72,8 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
+    if not dialect.sends_reasoning and _REASONING_REQUIRED.search(text):
+        return replace(dialect, sends_reasoning=True)
     if dialect.names != "none" and (rejected := _NAMES_REJECTED.search(text)) is not None:
         return replace(dialect, names="none" if rejected[1] or dialect.names == "plain" else "plain")
     if dialect.is_streaming and (other := _streaming_otherwise(dialect, param, text)) is not None:
@@ -166,6 +172,8 @@ def _message(message: Message, content: str, dialect: Dialect) -> dict[str, Any]
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
+    if dialect.sends_reasoning and (message.reasoning or message.tool_calls):
+        wire["reasoning_content"] = message.reasoning or " "  # Kimi requires one even of a call without thoughts
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire

@@ -54,7 +54,8 @@ class Message:
     """One message of a request.
 
     `content` is never None: some servers answer a null with HTTP 500. `tool_calls` belong to the role `assistant`,
-    `tool_call_id` to the role `tool`. The text names `images`; a model that takes none may ignore them.
+    `tool_call_id` to the role `tool`. The text names `images`; a model that takes none may ignore them. `reasoning` is
+    what the model thought in a turn with tool calls; send it only to a server that requires it.
     """
 
     role: Role
@@ -63,6 +64,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     images: tuple[Image, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

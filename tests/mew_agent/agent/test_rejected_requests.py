@@ -1,5 +1,6 @@
 """Providers reject every request with certain messages: none of them may stay in the history of an agent."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +82,17 @@ async def test_a_failure_of_the_server_removes_nothing(start_agent: StartAgent) 
         assert LEFT_OUT not in await driver.ask("How are you?")
         await driver.ask("And now?")
         assert [message["content"] for message in sent(driver)] == ["How are you?", "And now?"]
+
+
+async def test_the_reasoning_of_a_turn_with_tool_calls_is_kept(start_agent: StartAgent, tmp_path: Path) -> None:
+    """Some providers reject later requests without it; see `Dialect.sends_reasoning`."""
+    script = (ScriptedReply(text="Yes."), ScriptedReply(tool_calls=(ScriptedToolCall(name="look_up"),)))
+    store = {"store": tmp_path / "coder.db"}
+    async with start_agent(agent=store, tools=(look_up,), script=script, visible_reasoning="I think.") as driver:
+        await driver.ask("Are you there?")
+        await driver.ask("Look it up.")
+    async with start_agent(agent=store) as driver:
+        replies = [item for item in driver.agent.conversation.history.items if item.role == "assistant"]
+        assert [item.reasoning for item in replies] == ["", "I think.", "I think."]
+        await driver.ask("Thanks.")
+        assert "I think." not in str(sent(driver))

@@ -160,6 +160,39 @@ def test_a_rejected_name_is_written_otherwise(status: int, text: str, before: Na
     assert (other.names if other else None) == after
 
 
+THOUGHT = (
+    Message("user", "Add 1."),
+    Message("assistant", "", tool_calls=(ToolCall("a", "add", "{}"),), reasoning="I add."),
+    Message("tool", "2", tool_call_id="a"),
+    Message("assistant", "", tool_calls=(ToolCall("b", "add", "{}"),)),
+    Message("tool", "3", tool_call_id="b"),
+    Message("assistant", "3."),
+)
+
+
+def test_reasoning_returns_only_to_servers_that_require_it() -> None:
+    for dialect, expected in (
+        (FULL, [None, None, None]),
+        (Dialect(sends_reasoning=True), ["I add.", " ", None]),
+    ):
+        messages = request_body(ModelRequest(THOUGHT), "m", dialect)["messages"]
+        assert [one.get("reasoning_content") for one in messages if one["role"] == "assistant"] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Missing `reasoning_content` field in the assistant message at message index 2.",
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 2",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+    ],
+)
+def test_a_server_that_requires_the_reasoning_gets_it(text: str) -> None:
+    other = adapted(FULL, 400, None, text)
+    assert other == Dialect(sends_reasoning=True)
+    assert adapted(other, 400, None, text) is None
+
+
 TURNS = (
     Message("system", "Be brief."),
     Message("assistant", "Hello."),
