@@ -360,11 +360,8 @@ class ParticipantView:
 
     @property
     def doing(self) -> str:
-        """Its status and progress; empty if it needs no action from a reader."""
-        work = report_of(self.status).progress
-        if work is not None:
-            return f"{self.says}, {words.progress(work)}"
-        return "" if words.is_quiet(self.status) else self.says
+        """Its status and progress; empty if it needs no action from a reader, or is over."""
+        return words.doing(self.entry)
 
     @property
     def remarks(self) -> list[str]:
@@ -408,9 +405,9 @@ class ParticipantView:
 
     @property
     def progress(self) -> ShownProgress | None:
-        """The progress of a long task."""
+        """The progress of a long task, while it is connected."""
         work = report_of(self.status).progress
-        if work is None:
+        if work is None or not self.connected:
             return None
         age = (words.ago(work.since, self.now) or "").removesuffix(" ago")
         text = f"{words.words(work.kind)}: {words.progress(work)}{f', {age}' if age else ''}"

@@ -323,7 +323,7 @@ def compacts_in(entry: BoardEntry) -> str:
     Projected from recent turns and the last hour.
     """
     status, report = entry.status, report_of(entry.status)
-    if status is not None and status.status == "compacting":
+    if status is not None and status.status == "compacting" and entry.connected:
         return "now"
     if entry.outdated is not None:
         return "-"
@@ -357,21 +357,25 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
     else:
         found.append(old_figure(entry, now))
     if status is not None:
-        found.append(_state_remark(status, is_connected=entry.connected))
+        found.append(doing(entry))
         found += _report_remarks(entry, report_of(status), now)
     return [one for one in dict.fromkeys(found) if one]
 
 
-def _state_remark(status: Status, *, is_connected: bool) -> str:
-    """Return the state of an agent; empty if it has ended or is shown elsewhere."""
-    report, doing = report_of(status), state(status.status or "")
+def doing(entry: BoardEntry) -> str:
+    """Return the state of an agent and its progress; empty if it has ended or is shown elsewhere."""
+    status = entry.status
+    if status is None:
+        return ""
+    report, now = report_of(status), state(status.status or "")
     # A program that joins again without a status keeps its last one.
-    is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")
+    is_over = status.word.word == ("shutting_down" if entry.connected else "waiting_for_approval")
+    is_over |= not entry.connected and status.word.has("begun")
     # The WINDOW column already shows the reason for a missing figure.
     why = why_unknown(report) if report.reason and status.tokens is None else None
-    if is_over or is_quiet(status) or doing == why:
+    if is_over or is_quiet(status) or now == why:
         return ""
-    return doing if report.progress is None else f"{doing}, {progress(report.progress)}"
+    return now if report.progress is None else f"{now}, {progress(report.progress)}"
 
 
 def progress(work: Progress) -> str:

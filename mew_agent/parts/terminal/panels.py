@@ -18,7 +18,7 @@ from mew_board.view import ParticipantView
 from mew_protocol.envelope import Envelope, parse_time
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.context_history import FigureSample, ParticipantFigures
-from mew_protocol.payloads.participant import BoardEntry, PrefixPart, report_of
+from mew_protocol.payloads.participant import BoardEntry, PrefixPart
 
 from mew_agent.cli.board.table import TerminalStyle, gauge
 from mew_agent.parts.shared.composition_lines import composition_lines
@@ -92,7 +92,7 @@ def _about_figure(view: ParticipantView, style: TerminalStyle) -> str:
     """Return the second line of a row: the figure, its basis and age, and the participant's state."""
     dot = "·" if style.unicode else "-"
     figure = f"{view.figure} {view.source}" + ("" if view.last_percent is None else f", {view.reason}")
-    is_at_work = report_of(view.status).progress is not None
+    is_at_work = view.progress is not None
     parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
     return f" {dot} ".join(one for one in parts if one)
 

@@ -178,3 +178,19 @@ def test_a_group_of_one_is_as_full_as_its_row() -> None:
 def test_items_of_a_group_belong_to_their_participants() -> None:
     group = AttentionItem(id="g", kind="loop", level="warning", reason="2 agents", items=(item("loop"), item("held")))
     assert [one.kind for one in items_of((group, item("approval")))["coder"]] == ["loop", "held", "approval"]
+
+
+def test_an_absent_agent_does_nothing_now() -> None:
+    """Its last status says what it did when it left: with every second of absence less of that is true."""
+    context = {"progress": WORK, "compact_at_tokens": 90_000, "turns_to_compaction": 4}
+    here, away = (view(connected=one, status="compacting", context=context) for one in (True, False))
+    assert here.doing == "compacting, piece 2 of 3"
+    assert here.progress is not None
+    assert words.compacts_in(here.entry) == "now"
+    assert away.doing == ""
+    assert away.progress is None
+    assert away.remarks == ["not connected, last report 1 h ago"]
+    assert words.compacts_in(away.entry) == "~4 turns"
+    assert away.due == "compacts in ~4 turns (at 90,000)"
+    failed = view(connected=False, status="model_unreachable")
+    assert failed.doing == "model unreachable"
