@@ -4,6 +4,7 @@ Ends the program cleanly after its work, at Ctrl-C, and after an error. Programs
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -36,6 +37,10 @@ def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Argument
     Ctrl-C leaves the space and exits with code 130; SIGTERM leaves it and returns. An uncaught `MewAgentError` prints
     one line to standard error and exits with code 1. Other exceptions are raised as in `anyio.run`.
     """
+    given: object = main
+    if inspect.iscoroutine(given):
+        given.close()
+        raise TypeError("run() takes the function itself: write run(main), not run(main())")
     try:
         run_until_signal(main, *args)
     except KeyboardInterrupt:

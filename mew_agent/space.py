@@ -55,7 +55,7 @@ class Space:
         self.name = name if me is None else me.space
         self._host, self._port, self._given = host, port, me
         self._stack = AsyncExitStack()
-        self._tasks: anyio.abc.TaskGroup
+        self._tasks: anyio.abc.TaskGroup | None = None
         self._presence: anyio.Event
         self._scopes: dict[str, anyio.CancelScope] = {}
 
@@ -74,6 +74,7 @@ class Space:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
             # A task group would wrap the error, but the caller expects the original one.
@@ -120,6 +121,10 @@ class Space:
                 "already has a gateway or token",
                 "a participant made with its id only",
             )
+        if self._tasks is None:
+            raise RuntimeError(f"space '{self.name}' is not open; add participants inside `async with Space(...)`")
+        if isinstance(capabilities, str):
+            raise TypeError(f"capabilities is a list: [{capabilities!r}]")
         role = role or ("agent" if isinstance(participant, Agent) else "tool")
         invited = await self.me.invite(participant.id, role, *capabilities)
         assert invited.token is not None

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from mew_agent import run
 from tests.support.waiting import PATIENCE_SECONDS
 
 HEAD = """
@@ -193,3 +194,11 @@ run(main)
 """
     done = subprocess.run([sys.executable, "-c", HEAD + warns], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines() == [f"number {number}" for number in range(5)]
+
+
+def test_a_coroutine_in_place_of_its_function_is_refused() -> None:
+    async def main() -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"write run\(main\), not run\(main\(\)\)"):
+        run(main())  # type: ignore[arg-type]

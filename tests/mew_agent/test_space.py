@@ -95,6 +95,14 @@ async def test_errors_of_the_block_are_raised_as_they_are() -> None:
         assert not coder.is_joined
 
 
+async def test_a_space_refuses_participants_before_it_is_open_and_capabilities_that_are_no_list() -> None:
+    with pytest.raises(RuntimeError, match="space 'review' is not open; add participants inside `async with Space"):
+        await Space("review").add(Participant(id="files"))
+    async with Space("review") as space:
+        with pytest.raises(TypeError, match=r"capabilities is a list: \['chat'\]"):
+            await space.add(Participant(id="files"), capabilities="chat")
+
+
 async def test_a_program_adds_agents_to_a_space_that_runs() -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Space("first") as running:

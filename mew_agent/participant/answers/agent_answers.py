@@ -73,6 +73,8 @@ class Exchange:
     """Whether the agent may still be working on it."""
     is_agent_absent: bool = False
     failure: NoAnswer | None = None
+    reported_failure: str | None = None
+    """Why the agent could not answer, by its own answer."""
     deadline: float = 0.0
     """When the inactivity timeout ends, by the event loop's clock."""
     _notes: ContextNotes = field(init=False)
@@ -381,6 +383,7 @@ class AnswerRouter:
                 if str(failure.get("code")) in REFUSAL_CODES:
                     self._refuse(exchange, failure["code"], str(failure.get("problem") or text))
                 else:
+                    exchange.reported_failure = str(failure.get("problem") or text) if failure else None
                     exchange.finish(text, read_or_none(TurnReport, chat.body.get("turn")), chat.ts)
                 return
 
@@ -568,7 +571,7 @@ class AnswerStream:
         async with self._answers.open(self.agent, self.text, answer, inactivity_seconds=seconds) as exchange:
             while (event := await exchange.next_event()) is not None:
                 yield event
-        yield Answered(answer.text, self.agent, exchange.context)
+        yield Answered(answer.text, self.agent, exchange.context, exchange.reported_failure)
 
     def __await__(self) -> "Generator[Any, Any, Answered]":
         return self._last_event().__await__()

@@ -53,11 +53,16 @@ class AgentRestarted(ContextNotice):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole answer. `context` is the agent's last reported context before the answer."""
+    """The whole answer. `context` is the agent's last reported context before the answer.
+
+    `failure` says why the agent could not answer, for example because its model is out of reach; `text` then tells
+    people so. It is None for an answer.
+    """
 
     text: str
     sender: str
     context: PeerContext
+    failure: str | None = None
 
 
 AnswerEvent = Thinking | Writing | ToolCalled | ContextNotice | Answered

@@ -40,6 +40,16 @@ async def test_awaiting_the_stream_gives_the_answer(start_agent: StartAgent) -> 
         assert len(played.main_requests) == 1
 
 
+async def test_an_agent_that_could_not_answer_says_why(start_agent: StartAgent) -> None:
+    async with start_agent() as played:
+        assert (await played.ada.ask_agent("coder", "What is the tide?")).failure is None
+        played.server.change(status=401)
+        answer = await played.ada.ask_agent("coder", "And now?")
+        assert answer.text.startswith("My model refused my key")
+        assert answer.failure is not None
+        assert "HTTP 401" in answer.failure
+
+
 async def test_text_before_a_tool_call_is_no_answer(start_agent: StartAgent) -> None:
     def tide(place: str) -> str:
         """How high the tide is."""
