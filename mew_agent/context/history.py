@@ -242,4 +242,5 @@ def replayable(call: ToolCall) -> ToolCall:
         is_object = isinstance(from_json(arguments, allow_inf_nan=False), dict)
     except ValueError:
         is_object = False
-    return ToolCall(call.id, name, arguments if is_object else json.dumps({INVALID_ARGUMENTS: arguments}))
+    valid = arguments if is_object else json.dumps({INVALID_ARGUMENTS: arguments})
+    return replace(call, name=name, arguments=valid)

@@ -514,7 +514,7 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
             return ReasoningDelta(well_formed(text))
         case ModelReply():
             calls = tuple(
-                ToolCall(well_formed(call.id), well_formed(call.name), well_formed(call.arguments))
+                ToolCall(*map(well_formed, (call.id, call.name, call.arguments, call.extra)))
                 for call in event.tool_calls
             )
             text, thinking = well_formed(event.text), well_formed(event.reasoning_text)

@@ -1,12 +1,13 @@
 """[pure] Build the request body for a server, and adapt it to the arguments that the server accepts."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from mew_agent.model.image import Image
-from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ModelRequest
+from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ModelRequest, ToolCall
 
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
 EARLIER: Final = "[The messages before are no longer in your context.]"
@@ -46,6 +47,7 @@ class Dialect:
     limit_key: LimitKey = "max_tokens"
     takes_images: bool = True
     names: Names = "any"
+    sends_extra: bool = True  # content of tool calls that another server wanted back
     sends_reasoning: bool = False  # DeepSeek and Kimi require it back with tool calls
     takes_same_roles: bool = True  # in succession; the templates of some models, such as Gemma's, raise an error
 
@@ -72,6 +74,8 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
+    if dialect.sends_extra and "extra_content" in text:
+        return replace(dialect, sends_extra=False)
     if not dialect.sends_reasoning and _REASONING_REQUIRED.search(text):
         return replace(dialect, sends_reasoning=True)
     if dialect.names != "none" and (rejected := _NAMES_REJECTED.search(text)) is not None:
@@ -168,12 +172,14 @@ def _message(message: Message, content: str, dialect: Dialect) -> dict[str, Any]
         else:
             wire["name"] = message.name
     if message.tool_calls:
-        wire["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
+        wire["tool_calls"] = [_tool_call(call, dialect) for call in message.tool_calls]
     if dialect.sends_reasoning and (message.reasoning or message.tool_calls):
         wire["reasoning_content"] = message.reasoning or " "  # Kimi requires one even of a call without thoughts
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def _tool_call(call: ToolCall, dialect: Dialect) -> dict[str, Any]:
+    extra = {"extra_content": json.loads(call.extra)} if call.extra and dialect.sends_extra else {}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}, **extra}

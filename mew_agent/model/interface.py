@@ -41,12 +41,14 @@ Role = Literal["system", "user", "assistant", "tool"]
 class ToolCall:
     """A tool call that the model requests. `arguments` is JSON text exactly as the model wrote it; it may be invalid.
 
-    `id` connects the call to its result and is unique within a request.
+    `id` connects the call to its result and is unique within a request. `extra` is JSON text that the server wants back
+    with the call, such as Gemini's thought signature.
     """
 
     id: str
     name: str
     arguments: str
+    extra: str = ""
 
 
 @dataclass(frozen=True, slots=True)

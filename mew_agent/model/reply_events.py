@@ -193,6 +193,7 @@ def _texts_in(delta: Json) -> Iterator[Delta]:
 class _PartialCall:
     id: str = ""
     name: str = ""
+    extra: str = ""
     pieces: list[str] = field(default_factory=list)
 
     @property
@@ -252,6 +253,8 @@ class ReplyAssembly:
         call = self._call_for(piece.get("index"), call_id, name)
         call.id = call.id or call_id
         call.name = call.name or name
+        if extra := object_at(piece, "extra_content"):
+            call.extra = json.dumps(extra, ensure_ascii=False)
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             call.pieces += filter(None, (arguments,))
@@ -284,4 +287,4 @@ class ReplyAssembly:
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
         # A reply that was cut before the arguments of its last call must not run that call with defaults.
         is_cut = self.events.finish_reason in CUT and place == len(self._calls) - 1
-        return ToolCall(call_id, call.name, arguments or ("{" if is_cut else "{}"))
+        return ToolCall(call_id, call.name, arguments or ("{" if is_cut else "{}"), call.extra)

@@ -128,6 +128,13 @@ def test_a_call_that_was_cut_before_its_arguments_is_invalid(reason: str) -> Non
     assert [call.arguments for call in found] == ["{}", "{"]
 
 
+def test_what_a_server_wants_back_stays_with_its_call() -> None:
+    """Gemini signs the thoughts before a call, and rejects the call without its signature."""
+    signed = {**call_piece(0, "{}", name="f"), "extra_content": {"google": {"thought_signature": "c2ln"}}}
+    first, second = calls(signed, call_piece(0, "{}", name="g"))
+    assert (first.extra, second.extra) == ('{"google": {"thought_signature": "c2ln"}}', "")
+
+
 def test_calls_without_index_are_separated_by_name_and_id() -> None:
     found = calls(call_piece(None, "{", name="f"), call_piece(None, "}"), call_piece(None, "{}", name="g"))
     assert [(call.name, call.arguments) for call in found] == [("f", "{}"), ("g", "{}")]

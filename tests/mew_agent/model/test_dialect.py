@@ -193,6 +193,17 @@ def test_a_server_that_requires_the_reasoning_gets_it(text: str) -> None:
     assert adapted(other, 400, None, text) is None
 
 
+def test_what_a_server_wants_back_is_sent_until_one_rejects_it() -> None:
+    call = ToolCall("a", "add", "{}", '{"google": {"thought_signature": "c2ln"}}')
+    request = ModelRequest((Message("assistant", "", tool_calls=(call, ToolCall("b", "add", "{}"))),))
+    first, second = request_body(request, "m", FULL)["messages"][0]["tool_calls"]
+    assert first["extra_content"] == {"google": {"thought_signature": "c2ln"}}
+    assert "extra_content" not in second
+    other = adapted(FULL, 400, None, "Unknown parameter: 'messages[1].tool_calls[0].extra_content'.")
+    assert other == Dialect(sends_extra=False)
+    assert "extra_content" not in str(request_body(request, "m", other))
+
+
 TURNS = (
     Message("system", "Be brief."),
     Message("assistant", "Hello."),
