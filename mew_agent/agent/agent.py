@@ -208,7 +208,7 @@ def _configured(
     own = None if isinstance(model, str) else model
     settings = {**settings, "model": own.identity.model if own is not None else model}
     refuse_misspelled_variables(environ, settings)
-    config, notices = load_agent_config(flags=settings, environ=environ)
+    config, notices = load_agent_config(flags=settings, environ=environ, place_of="Agent({}=...)".format)
     for notice in notices:
         logger.warning("%s", notice)
     if own is None:

@@ -7,7 +7,7 @@ owns spellings, file positions in errors, and the notices for keys without effec
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -133,11 +133,12 @@ def load_agent_config(
     environ: Mapping[str, str],
     file: Path | None = None,
     fallback: Source | None = None,
+    place_of: Callable[[str], str] | None = None,
 ) -> tuple[AgentConfig, tuple[str, ...]]:
     """Load the configuration from all sources; flags of None count as not given.
 
-    `fallback` is the weakest source. Returns the configuration and one notice for each key without effect. Raises
-    `ConfigError`.
+    `fallback` is the weakest source. `place_of` names a flag in errors (default: as an option). Returns the
+    configuration and one notice for each key without effect. Raises `ConfigError`.
     """
     given = {key: value for key, value in flags.items() if value is not None}
     sources = [
@@ -145,7 +146,7 @@ def load_agent_config(
         environment_source(environ),
         *([file_source(file)] if file is not None else []),
         *([json_source(environ["MEW_AGENT_CONFIG"])] if environ.get("MEW_AGENT_CONFIG") else []),
-        Source("command line", given, {key: _option_of(key) for key in given}),
+        Source("command line", given, {key: (place_of or _option_of)(key) for key in given}),
     ]
     return build_agent_config(sources, environ=environ)
 

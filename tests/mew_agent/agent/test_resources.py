@@ -103,7 +103,9 @@ async def test_missing_settings_are_named(gateway: RunningGateway) -> None:
         Agent.from_environment(environment(gateway))
     with pytest.raises(ConfigError, match="--participant or MEW_PARTICIPANT_ID: required"):
         Agent.from_environment({**environment(gateway), "MEW_PARTICIPANT_ID": ""}, base_url="rehearsal")
-    with pytest.raises(ConfigError, match=r"'sistem_prompt'.*did you mean 'system_prompt'"):
+    with pytest.raises(
+        ConfigError, match=r"^Agent\(sistem_prompt=\.\.\.\): unknown key 'sistem_prompt' \(did you mean"
+    ):
         Agent.from_environment(environment(gateway), sistem_prompt="x")
     with pytest.raises(ConfigError, match=r"unknown key 'hopps' in loop_limits \(did you mean 'hops'\?\)"):
         Agent.from_environment(environment(gateway), loop_limits={"hopps": 3})
