@@ -100,9 +100,10 @@ def logs(
         terminal.print_line(f"no logs in {relative_to(Path.cwd(), folder)}")
     width = 0 if name is not None else max((len(reader.name) for reader in readers), default=0)
     while readers:
-        for reader in readers:
-            _print_new_lines(reader, width)
+        printed = sum(_print_new_lines(reader, width) for reader in readers)
         if not follow:
+            if not printed:
+                terminal.note(f"{name or 'no program'} has written nothing")
             return
         time.sleep(_POLL_SECONDS)
 
@@ -165,11 +166,12 @@ def _drain(port: int | None, folder: Path | None) -> None:
     terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome)
 
 
-def _print_new_lines(reader: "_LogReader", width: int) -> None:
-    """Print new lines of a log, each after the log's name in a column of this width (0: no name)."""
-    mark = f"{reader.name:<{width}} | " if width else ""
-    for line in reader.new_lines():
+def _print_new_lines(reader: "_LogReader", width: int) -> int:
+    """Print a log's new lines, each after its name in a column of this width (0: no name). Return their number."""
+    mark, lines = f"{reader.name:<{width}} | " if width else "", [*reader.new_lines()]
+    for line in lines:
         terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line})
+    return len(lines)
 
 
 def _log_folder(space_dir: Path | None) -> Path:

@@ -38,6 +38,9 @@ async def test_the_last_lines_of_each_log_are_printed(logs: Path) -> None:
     ]
     assert (await mew("logs", "coder", "-n", "1")).out == "line 19999\n"
     assert (await mew("logs", "coder", "-n", "1", "--json")).out == '[{"name":"coder","line":"line 19999"}]\n'
+    (logs / "tool.log").touch()
+    empty = await mew("logs", "tool")
+    assert (empty.code, empty.out, empty.err) == (0, "", "(tool has written nothing)\n")
     wrong = await mew("logs", "codr")
     assert "no log of 'codr' (did you mean 'coder'?)" in wrong.err
     assert wrong.code == 2
