@@ -121,11 +121,13 @@ class CompactionDriver:
                 logger.exception("a compaction failed")
             finally:
                 self.end(done)
-        if requester is not None:
-            await requester.answer(done)
-        # A running compaction announces its own end.
-        if done.reason != NOT_NEEDED and (is_first or not self.is_running):
-            await self._announce_end(trigger, done, requester)
+        try:
+            if requester is not None:
+                await requester.answer(done)
+        finally:
+            # A running compaction announces its own end.
+            if done.reason != NOT_NEEDED and (is_first or not self.is_running):
+                await self._announce_end(trigger, done, requester)
         return done
 
     def begin(self, trigger: str, reason: str | None = None) -> None:

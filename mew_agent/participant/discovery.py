@@ -165,6 +165,8 @@ class Discovery:
         for name in ("resources", "prompts"):
             if self._mcp.may_request(PeerCall(peer, f"{name}/list")):
                 await self._ask_for_other_list(peer, name)
+        if peer not in self._peers:  # it left meanwhile
+            raise PeerAbsent(peer, had_been_asked=True)
         return self._peers[peer]
 
     async def resources(self, peer: str) -> tuple[PeerResource, ...]:

@@ -403,14 +403,15 @@ class Participant(PeerControls, Subscriptions, Hooks):
         await self.session.client.aclose()
 
     async def joined(self) -> None:
-        """Announce an unknown size if an earlier process reported one for a conversation kept elsewhere.
+        """Announce the status of a conversation kept elsewhere again, because the gateway may have missed or lost it.
 
-        Sends followers the receipts that they missed.
+        The size is unknown if an earlier process reported it. Sends followers the receipts that they missed.
         """
         self.control.receipts.joined()
         own = self.external_context
         is_ours = self._reports_context and self.control.conversation is own
-        if is_ours and own.restart_after(self.peers.last_context(self.id)):
+        has_announced = self.context.messages is not None
+        if is_ours and (own.restart_after(self.peers.last_context(self.id)) or has_announced):
             self.start_soon(self.control.announce)
 
     async def report_context(

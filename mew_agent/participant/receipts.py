@@ -304,14 +304,14 @@ class SentChat(Envelope):
         """
         if not self.addressees:
             raise ValueError("a chat to everyone has no addressees to wait for; name them with `to`")
-        for peer in self.addressees:
-            if peer not in self._state.receipts:
-                await self._ask(peer, self.id)
         with anyio.move_on_after(timeout_seconds):
-            while (waiting := self._unread()) is not None:
+            for peer in self.addressees:
+                if peer not in self._state.receipts:
+                    await self._ask(peer, self.id)
+            while self._unread() is not None:
                 await self._state.changed.wait()
+        if (waiting := self._unread()) is None:
             return self.receipts
-        assert waiting is not None
         known = self._state.receipts.get(waiting)
         raise PeerTimeout(waiting, self.kind, timeout_seconds, "" if known is None else str(known))
 

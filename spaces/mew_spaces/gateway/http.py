@@ -492,6 +492,8 @@ class HttpApi:
     async def _events(self, call: Call) -> Response:
         """Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes."""
         request = call.request
+        if request.method == "HEAD":  # it would wait for the end of a stream that has none
+            return Response(media_type="text/event-stream")
         request.scope.setdefault("state", {})[STREAMING] = True
         # A browser reconnects to the URL it first opened, so the header has the newer position.
         since = request.headers.get("last-event-id") or call.text("since") or None

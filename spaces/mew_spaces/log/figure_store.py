@@ -127,9 +127,9 @@ class FigureStore:
                 log.warning("%s: cannot be used, so figures are kept in memory: %s", self._path, error)
                 self._opened = _open(None)
             finalize(self, self._opened.close)  # for a space that is never closed
-            self._stored_until = dict(
-                self._opened.execute("SELECT participant, max(at) FROM samples GROUP BY participant")
-            )
+            # Later samples are from before the clock was set back; they must not hide newer ones.
+            query = "SELECT participant, max(at) FROM samples WHERE at <= ? GROUP BY participant"
+            self._stored_until = dict(self._opened.execute(query, (self._clock(),)))
         return self._opened
 
     @property

@@ -5,6 +5,7 @@ import pytest
 from mew_protocol.payloads.participant import CompactDone
 from mew_protocol.status_word import StatusWord, status_word
 
+from mew_agent.errors import NotConnected
 from mew_agent.participant.compaction_driver import NOT_NEEDED, Begun, CompactionDriver, Requester, Work
 
 DONE = CompactDone(status="compacted")
@@ -58,6 +59,17 @@ async def test_each_end_has_its_status_after_the_answer(
     await scene.driver.run(trigger, "long review", work, scene.ada if trigger == "requested" else None)
     assert scene.sent == sent
     assert scene.ended == [(trigger, "long review", isinstance(done, str))]
+
+
+async def test_an_answer_that_cannot_be_sent_does_not_hide_the_end() -> None:
+    scene = Scene()
+
+    async def fail(_: CompactDone) -> None:
+        raise NotConnected("ws://h", "gone")
+
+    with pytest.raises(NotConnected):
+        await scene.driver.run("requested", None, ends_with(DONE), Requester("ada", ("e1",), fail))
+    assert scene.sent == ["compacting e1", "compacted e1"]
 
 
 async def test_an_error_ends_the_compaction_and_is_raised() -> None:

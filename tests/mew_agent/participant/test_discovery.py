@@ -74,6 +74,19 @@ async def test_absent_peer_cannot_be_discovered() -> None:
             await me.discover("ghost")
 
 
+async def test_peer_that_leaves_during_discovery_is_absent() -> None:
+    class Leaving(Shelf):
+        async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            if method == "resources/list":
+                await more.aclose()
+            return await super().request(method, params)
+
+    async with space_of_peers() as (_, join), join("asker") as me, join("more", offers=Leaving(["a"])) as more:
+        await until(lambda: "more" in me.peers)
+        with pytest.raises(PeerAbsent, match="left before it answered"):
+            await me.discover("more")
+
+
 async def test_lists_are_read_page_by_page() -> None:
     shelf = Shelf(["a", "b"], ["c"], ["d"])
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker") as me:

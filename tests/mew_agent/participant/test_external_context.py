@@ -11,12 +11,14 @@ from mew_protocol.context_report import LastCompaction
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 from mew_protocol.status_word import status_word
+from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import Participant
 from mew_agent.errors import ControlRefused, InvalidReport, PeerError
 from mew_agent.participant.event_handlers import ContextReported
 from mew_agent.participant.external_context import ExternalContext
 from tests.support.agents import EnvelopeRecorder
+from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
@@ -171,6 +173,26 @@ async def test_a_report_during_the_next_compaction_does_not_measure_the_last_one
     context.compacting.begin("agent")
     context.report(20, basis="reported", now=LATER)  # the summariser's own prompt
     assert last_compaction(context).tokens_after is None
+
+
+async def test_a_report_that_was_lost_with_the_gateway_follows_after_the_next_welcome(
+    gateway: RunningGateway, joined: Joined
+) -> None:
+    async with faulty_link(gateway.port) as link, joined("ada") as ada:
+        bob = Participant(link.url, space="demo", id="bob", token=gateway.token_of("bob"))
+
+        def shown() -> int | None:
+            return ada.peers["bob"].context.tokens if "bob" in ada.peers else None
+
+        async with bob:
+            await bob.report_context(100, window=1000)
+            await until(lambda: shown() == 100)
+            link.go_dark()
+            with anyio.move_on_after(0.1):
+                await bob.report_context(900, window=1000)
+            await link.cut()
+            link.release()
+            await until(lambda: shown() == 900)
 
 
 @given(

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 import anyio
+import pytest
+from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import Participant
 from mew_agent.context.message_facts import MessageKey, ReceiptFollower, ReceiptFollowers
+from mew_agent.errors import PeerTimeout
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -53,6 +56,18 @@ async def test_several_tasks_wait_for_one_message_to_be_read(joined: Joined) -> 
                 await anyio.wait_all_tasks_blocked()
                 await bob.report_context(read=[sent.id])
     assert sorted(read) == ["one", "three", "two"]
+
+
+async def test_waiting_for_a_silent_addressee_ends_in_time(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        bob.control.obey = ignore  # type: ignore[assignment, method-assign]
+        sent = await ada.chat("Please look at this.", to="bob")
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(PeerTimeout, match=r"within 0\.2 seconds"):
+            await sent.read(timeout_seconds=0.2)
+
+
+async def ignore(_: Envelope) -> None:
+    return
 
 
 def test_only_concerned_followers_get_a_change() -> None:

@@ -44,6 +44,13 @@ async def test_health_needs_no_token_and_counts_connections(gateway: RunningGate
     assert body["version"]
 
 
+async def test_a_head_request_for_the_events_ends(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
+    known = bearer(gateway, "bob")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        assert (await http.head("/spaces/demo/events", headers=known)).status_code == 200
+        assert (await http.get("/spaces/demo/context", headers=known)).status_code == 200  # on the same connection
+
+
 async def test_participants_lists_configured_and_connected_ones(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:

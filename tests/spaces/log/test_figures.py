@@ -67,6 +67,16 @@ def test_old_reports_thin_out_to_the_last_and_the_fullest() -> None:
     assert [one.tokens for one in clocked.kept().samples] == [8, 9]
 
 
+def test_figures_are_stored_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    before = Clocked(tmp_path / "figures.sqlite")
+    before.report(START + 3_600, 100)
+    before.store.close()
+    clocked = Clocked(tmp_path / "figures.sqlite")
+    clocked.report(START + 5, 200)
+    assert [one.tokens for one in clocked.kept().samples] == [200, 100]
+    clocked.store.close()
+
+
 def test_figures_that_did_not_change_are_stored_once_a_minute() -> None:
     clocked = Clocked()
     for second in range(0, 130, 10):
