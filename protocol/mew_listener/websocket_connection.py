@@ -280,6 +280,8 @@ class WebSocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _receive(self, data: bytes) -> None:
+        if self._protocol.parser_exc is not None:  # after a violation, only wait until the peer closes
+            return
         if self._later:
             self._later += data
             return
@@ -398,14 +400,21 @@ class WebSocketConnection(asyncio.Protocol):
         closed = self._protocol.close_sent
         if closed is not None and closed.code == CloseCode.MESSAGE_TOO_BIG and self.channel.is_open:
             self.channel.too_large()
-        self._finish(CLOSE_TIMEOUT_SECONDS)
+        self._finish(CLOSE_TIMEOUT_SECONDS, reads_on=True)
 
-    def _finish(self, seconds: float) -> None:
-        """Write the prepared close frame as the last one. The peer has this time to read the waiting bytes."""
+    def _finish(self, seconds: float, *, reads_on: bool = False) -> None:
+        """Write the prepared close frame as the last one. The peer has this time to read the waiting bytes.
+
+        `reads_on`: the peer may be in the middle of a message. Closing a socket with unread data resets the connection,
+        and the peer would lose the close frame.
+        """
         self._stop_writing()
         self._end()
         self._write()
-        self.transport.close()
+        if reads_on and self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
         self._abort_after(seconds)
 
     def _stop_writing(self) -> None:

@@ -132,6 +132,21 @@ async def test_an_invalid_frame_closes_its_connection_and_later_frames_are_ignor
         assert (await ada.next())["payload"]["text"] == "still here"
 
 
+def send_too_much(gateway: RunningGateway) -> int | None:
+    """Join and send far more than sockets buffer. Returns the code with which the connection closes."""
+    with raw_socket(gateway) as connection:
+        shake_hands(connection)
+        connection.sendall(frame(json.dumps({"type": "join", "token": gateway.token_of("coder")}).encode()))
+        received = messages(connection)
+        assert json.loads(next(received)[1])["kind"] == "system/welcome"
+        connection.sendall(frame(b"x" * 30_000_000))  # raises an error if the connection is reset
+        return next((int.from_bytes(data[:2]) for opcode, data in received if opcode == 8), None)
+
+
+async def test_the_sender_of_a_much_too_large_message_gets_the_close_code(gateway: RunningGateway) -> None:
+    assert await anyio.to_thread.run_sync(send_too_much, gateway) == 1009
+
+
 def noise(random_: random.Random) -> bytes:
     """Bytes that are nearly right, or nothing at all."""
     kinds = [
