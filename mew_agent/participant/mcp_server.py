@@ -14,8 +14,9 @@ import anyio.lowlevel
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.errors import PayloadError
 from mew_protocol.json_values import value_at, well_formed
-from mew_protocol.payloads import read_or_none
+from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.mcp import CallSubject, Request
 
 from mew_agent import tracing
@@ -99,8 +100,10 @@ class McpServer:
         return payload
 
     async def _response_to(self, envelope: Envelope) -> dict[str, Any]:
-        if (request := read_or_none(Request, envelope.body)) is None:
-            return _error(None, RequestFailed(INVALID_REQUEST, "payload.method is missing"))
+        try:
+            request = read_payload(envelope, Request)
+        except PayloadError as error:
+            return _error(None, RequestFailed(INVALID_REQUEST, f"{error.field}: {error.problem}"))
         if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
         try:

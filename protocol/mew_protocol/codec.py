@@ -193,7 +193,7 @@ def read_draft(value: object) -> Draft:
     Raises `DecodeError`.
     """
     if not isinstance(value, dict):
-        found = type(value).__name__ if value is not None else "null"
+        found = "an array" if isinstance(value, list) else "null" if value is None else "a single value"
         raise DecodeError(
             errors.INVALID_ENVELOPE, f"an envelope must be a JSON object, not {found}", errors.VALIDATION_ERROR
         )

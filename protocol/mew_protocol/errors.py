@@ -79,10 +79,14 @@ class DecodeError(ProtocolError):
 
 
 def first_mistake(error: ValidationError) -> tuple[str, str]:
-    """Return the place of the first mistake, as a dotted path of keys, and the problem with the value there."""
+    """Return the place of the first mistake in a JSON value, as a dotted path of keys, and the problem there."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(step) for step in first["loc"] if step != "dict[str,any]")
-    return place, expectation(first)
+    place = ".".join(str(step) for step in first["loc"] if step not in _TYPES)
+    return place, expectation(first, in_json=True)
+
+
+_TYPES: Final = frozenset({"str", "int", "dict[str,any]"})
+"""What pydantic adds to the place of a value that may have several types."""
 
 
 @dataclass(eq=False)

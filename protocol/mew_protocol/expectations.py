@@ -49,8 +49,8 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return "" if found is None else f" (did you mean '{found}'?)"
 
 
-def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return the valid values in YAML terms, the found value, and the probably intended one."""
+def expectation(detail: ErrorDetails, *, shows_found: bool = True, in_json: bool = False) -> str:
+    """Return the valid values in YAML or JSON terms, the found value, and the probably intended one."""
     kind, found = detail["type"], detail["input"]
     limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
     limits["discriminator"] = limits.get("discriminator", "").strip("'")
@@ -61,12 +61,13 @@ def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
         return f"unknown {limits['discriminator']} '{limits['tag']}'{hint}; use {limits['expected_tags']}"
     message = re.sub(r"^(Input|String|Tuple) should", "must", detail["msg"].removeprefix("Value error, "))
     message = _VALID[kind].format(**limits) if kind in _VALID else message
+    message = message.replace("a mapping", "an object") if in_json else message
     is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
     if not is_shown or not message.startswith("must be"):
         return message
     hint = suggestion(str(found), message.split("'")[1::2]) if kind == "literal_error" else ""
-    message = f"{message}, not {_written(found)}{hint}"
-    return f"{message}; quote it" if kind == "string_type" and found is not None else message
+    message = f"{message}, not {'null' if in_json and found is None else _written(found)}{hint}"
+    return f"{message}; quote it" if kind == "string_type" and found is not None and not in_json else message
 
 
 def _written(found: str | float | None) -> str:

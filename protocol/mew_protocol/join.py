@@ -7,8 +7,12 @@ or in the payload, in either spelling. The third form, a bearer header, is read 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from mew_protocol import errors
 from mew_protocol.envelope import Draft
 from mew_protocol.kinds import SYSTEM_JOIN
+from mew_protocol.payloads.system import DeliveryOptions
 
 JOIN_HEADER = "mew-join"
 JOIN_BY_FRAME = "frame"
@@ -53,7 +57,7 @@ def join_frame(*, space: str, participant: str, token: str, delivery: DeliveryRe
 
 
 def join_request(draft: Draft) -> JoinRequest | None:
-    """Return the join request in a message, or None."""
+    """Return the join request in a message, or None. Raises `DecodeError` for an invalid `delivery`."""
     kind = draft.kind
     if kind is not None and kind != SYSTEM_JOIN:
         return None
@@ -70,16 +74,16 @@ def join_request(draft: Draft) -> JoinRequest | None:
 
 
 def _delivery(places: tuple[Mapping[str, Any], ...]) -> DeliveryRequest | None:
-    for place in places:
-        asked = place.get("delivery")
-        if isinstance(asked, Mapping):
-            since, last = asked.get("since"), asked.get("last")
-            return DeliveryRequest(
-                since=since if isinstance(since, str) else None,
-                last=last if isinstance(last, int) and not isinstance(last, bool) and last > 0 else 0,
-                batches_presence=asked.get("presence") == "batched",
-            )
-    return None
+    given = next((place["delivery"] for place in places if place.get("delivery") is not None), None)
+    if given is None:
+        return None
+    try:
+        asked = DeliveryOptions.model_validate(given)
+    except ValidationError as error:  # a client that asks for what it missed must not join without it
+        place, problem = errors.first_mistake(error)
+        where = f"delivery.{place}" if place else "delivery"
+        raise errors.DecodeError(errors.INVALID_FRAME, f"{where}: {problem}", errors.VALIDATION_ERROR) from None
+    return DeliveryRequest(asked.since, asked.last or 0, batches_presence=asked.presence == "batched")
 
 
 def _first(places: tuple[Mapping[str, Any], ...], *names: str) -> str | None:

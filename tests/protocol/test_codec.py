@@ -82,9 +82,13 @@ def test_each_undecodable_message_has_its_error_code(raw: bytes | str, error: st
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        ('{"kind": 5}', "kind: must be a string, not 5; quote it"),
+        ('{"kind": 5}', "kind: must be a string, not 5"),
         ('{"kind": "chat", "to": 7}', "to: must be a list, not 7"),
-        ('{"kind": "chat", "payload": [1]}', "payload: must be a mapping"),
+        ('{"kind": "chat", "payload": [1]}', "payload: must be an object"),
+        ('{"kind": "chat", "context": 5}', "context: must be a string, not 5"),
+        ('{"kind": "chat", "to": [null]}', "to.0: must be a string, not null"),
+        ("[]", "an envelope must be a JSON object, not an array"),
+        ("5", "an envelope must be a JSON object, not a single value"),
     ],
 )
 def test_an_invalid_header_is_named(raw: str, problem: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.codec import read_draft
+from mew_protocol.errors import DecodeError
 from mew_protocol.join import JoinRequest, join_frame, join_request
 
 
@@ -31,3 +32,23 @@ def test_missing_or_invalid_parts_of_a_join_are_none() -> None:
 )
 def test_other_messages_are_not_joins(value: dict[str, Any]) -> None:
     assert join_request(read_draft(value)) is None
+
+
+@pytest.mark.parametrize(
+    ("delivery", "problem"),
+    [
+        (True, "delivery: must be an object"),
+        ({"since": 5}, "delivery.since: must be a string, not 5"),
+        ({"last": "five"}, "delivery.last: must be a whole number, not 'five'"),
+        ({"last": -1}, "delivery.last: must be at least 0, not -1"),
+    ],
+)
+@pytest.mark.parametrize("form", [{"type": "join"}, {"kind": "system/join"}])
+def test_a_join_with_an_invalid_delivery_is_refused(form: dict[str, Any], delivery: object, problem: str) -> None:
+    with pytest.raises(DecodeError, match=problem) as refused:
+        join_request(read_draft({**form, "payload": {"token": "t", "delivery": delivery}}))
+    assert refused.value.error == "invalid_frame"
+
+
+def test_a_join_without_delivery_or_with_null_asks_for_none() -> None:
+    assert join_request(read_draft({"type": "join", "delivery": None})) == JoinRequest()

@@ -126,12 +126,24 @@ class ErrorPayload(Payload, kind=kinds.SYSTEM_ERROR):
     retry_after_seconds: float | None = None
 
 
+class DeliveryOptions(Payload):
+    """The `delivery` of a join: numbered envelopes after the position `since`, else from the newest `last` ones on.
+
+    With `presence: batched` the client gets presences in batches.
+    """
+
+    since: str | None = None
+    last: int | None = Field(default=None, ge=0)
+    presence: str | None = None
+
+
 class Join(Payload, kind=kinds.SYSTEM_JOIN):
     """The payload of `system/join`; `mew_protocol.join` reads all its forms."""
 
     space: str | None = None
     token: str | None = None
     participant_id: str | None = Field(default=None, alias="participantId")
+    delivery: DeliveryOptions | None = None
 
 
 class Heartbeat(Payload, kind=kinds.SYSTEM_HEARTBEAT):

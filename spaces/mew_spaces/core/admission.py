@@ -32,7 +32,7 @@ _GATEWAY_KINDS = frozenset(
 )
 """Answers of the gateway outside `system/*`. Clients act on them, so no participant may send one."""
 
-_REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
+_REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method", kinds.MCP_PROPOSAL: "method"}
 
 
 class RateLimit:

@@ -163,9 +163,12 @@ class DeliverySessions:
         self.by_connection[connection] = session
 
     def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:
-        """Add the start position to a session's welcome; return other envelopes unchanged."""
+        """Add the start position to a session's first welcome; return other envelopes unchanged.
+
+        Later welcomes of a connection report new capabilities. A client would take their position for its own.
+        """
         session = self.by_connection.get(connections[0]) if len(connections) == 1 else None
-        if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
+        if session is None or envelope.kind != kinds.SYSTEM_WELCOME or session.participant:
             return envelope
         session.participant = (envelope.to or ("",))[0]
         # Never a number without a stored envelope: after a restart, the gateway would give it to another one.
@@ -173,7 +176,6 @@ class DeliverySessions:
         places = {"position": session.began, "newest": session.newest}
         named = {name: str(Position(epoch, min(sequence, stored))) for name, sequence in places.items()}
         delivery = {**named, **session.welcome, "frames": self._frames_of(session)}
-        session.welcome.pop("gap", None)  # sent once; later welcomes on this connection report capabilities
         return envelope.model_copy(update={"payload": {**envelope.body, "delivery": delivery}})
 
     def _frames_of(self, session: DeliverySession) -> dict[str, Any]:

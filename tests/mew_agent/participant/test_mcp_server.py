@@ -111,8 +111,13 @@ async def test_request_that_cannot_be_served_gets_its_error_code(
 
 async def test_request_without_a_method_is_invalid_and_needs_no_id() -> None:
     reply = await answer(request({}), offers(), is_paused=False)
-    assert reply == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "payload.method is missing"}}
+    assert reply == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "payload.method: is missing"}}
     assert (await answer(request({"method": "ping"}), offers(), is_paused=False)) == {"jsonrpc": "2.0", "result": {}}
+
+
+async def test_request_with_invalid_params_names_them() -> None:
+    reply = await answer(request({"method": "tools/list", "params": []}), offers(), is_paused=False)
+    assert reply["error"] == {"code": -32600, "message": "payload.params: must be an object"}
 
 
 async def test_paused_participant_answers_that_it_is_paused() -> None:

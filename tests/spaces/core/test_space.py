@@ -121,6 +121,7 @@ def test_joining_again_repeats_the_welcome_without_a_presence(driver: SpaceDrive
         ({"kind": "chat"}, errors.INVALID_PAYLOAD, "payload.text"),
         ({"kind": "chat", "payload": {"text": ""}}, errors.INVALID_PAYLOAD, "payload.text"),
         ({"kind": "chat", "payload": {"text": 5}}, errors.INVALID_PAYLOAD, "payload.text"),
+        ({"kind": "mcp/proposal", "payload": {"params": {}}}, errors.INVALID_PAYLOAD, "payload.method"),
         ({"kind": "mcp/request", "payload": {}}, errors.INVALID_PAYLOAD, "payload.method"),
         ({"kind": "system/register"}, errors.INVALID_REQUEST, "system/register is reserved for the gateway"),
         ({"kind": "system/welcome"}, errors.RESERVED_KIND, "system/welcome is reserved for the gateway"),

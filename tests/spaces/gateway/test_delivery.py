@@ -148,6 +148,24 @@ async def test_a_gap_is_reported(gateway: RunningGateway, since: str, reason: st
                 assert before <= first[0] <= before + 1  # its own joining may push one more out
 
 
+async def test_only_the_first_welcome_has_the_position(gateway: RunningGateway) -> None:
+    async with session(gateway, "ada") as (ada, _), session(gateway, "bob", last=1) as (bob, delivery):
+        assert delivery["position"]
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "my/kind"}]})
+        welcome = await bob.until("system/welcome")
+        assert {"kind": "my/kind"} in welcome["payload"]["you"]["capabilities"]
+        assert "delivery" not in welcome["payload"]
+
+
+@pytest.mark.parametrize("delivery", [True, {"since": 5}])
+async def test_a_join_with_an_invalid_delivery_is_refused(gateway: RunningGateway, delivery: object) -> None:
+    async with opened(gateway, "ada") as client:
+        await client.send({"type": "join", "token": gateway.token_of("ada"), "delivery": delivery})
+        assert (await client.error())["error"] == "invalid_frame"
+        await client.join(gateway.token_of("ada"))
+        assert (await client.next())["kind"] == "system/welcome"
+
+
 async def test_an_envelope_sent_twice_is_delivered_once(gateway: RunningGateway) -> None:
     async with session(gateway, "coder") as (coder, _), joined(gateway, "bob") as bob:
         await coder.chat("once", id="same")
