@@ -13,7 +13,8 @@ VERBS_FILE: Final = Path(__file__).with_name("verbs.json")
 VERBS: Final[Mapping[str, Mapping[str, Any]]] = json.loads(VERBS_FILE.read_text(encoding="utf-8"))
 """By name: the `kind`, the `fields`, and for a verb of the gateway the `target`: the key with the participant.
 
-`formerly` is an old name that is still accepted, and `does` is the effect of the command.
+`formerly` is an old name that is still accepted, and `does` is the effect of the command. A verb that `begins`
+something is answered with a status that says so, and later with its outcome (see `is_preliminary`).
 """
 
 

@@ -283,3 +283,19 @@ async def test_who_joined_later_is_not_listed_at_an_earlier_time(sign_in_page: P
         return [...conversation.entries.values()].map((one) => [one.ts.slice(11, 16), ...one.about]);
     }""")
     assert lines == [["10:00", "coder", "writer"], ["14:00", "eve"]]
+
+
+async def test_a_status_ends_a_compaction_as_it_does_for_the_command(open_dashboard: OpenDashboard, join: Join) -> None:
+    """A participant without the capability `participant/compact-done` reports the outcome in its status."""
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact: coder").click()
+        await page.get_by_role("button", name="Compact", exact=True).click()
+        asked = await coder.received(kinds.PARTICIPANT_COMPACT)
+        said = page.locator("#detail > .answer")
+        await coder.report(status="compacting", tokens=98_412, **WINDOW, context=REPORTED, about=[asked["id"]])
+        await expect(part(page, "word")).to_have_text("compacting")
+        await expect(said).to_have_text("Compacting 98,412 tokens …")
+        await coder.report(status="compacted", tokens=20_000, **WINDOW, context=REPORTED, about=[asked["id"]])
+        await expect(said).to_have_text("Compacted.")

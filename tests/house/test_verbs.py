@@ -2,9 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from mew_board.verbs import VERBS as VERBS_OF_ALL
+from mew_protocol import kinds
+from mew_protocol.envelope import Draft
+from mew_protocol.payloads.participant import is_preliminary
 from mew_settings.roles import ROLE_PATTERNS
 
 from mew_agent.cli.main import command_line
@@ -74,3 +78,9 @@ def test_table_holds_every_verb_of_the_page() -> None:
 def test_table_holds_every_slash_command_about_a_participant() -> None:
     of_the_conversation = {"/ack", "/exit", "/help", "/stream", "/target", "/verbose", "/who"}
     assert {f"/{verb.slash}" for verb in VERBS if verb.slash} == {*COMMANDS} - of_the_conversation
+
+
+@pytest.mark.parametrize("verb", VERBS_OF_ALL.values(), ids=VERBS_OF_ALL)
+def test_the_page_waits_for_the_end_of_what_begins(verb: dict[str, Any]) -> None:
+    begun = Draft(kind=kinds.PARTICIPANT_STATUS, payload={"status": "compacting"})
+    assert is_preliminary(begun, verb["kind"]) == verb.get("begins", False)

@@ -31,9 +31,10 @@ const OWN = {
  */
 export const ACTIONS = Object.fromEntries(Object.entries(VERBS).map(([name, verb]) => [name, { ...verb, ...OWN[name], isAnswer: answers(verb) }]));
 
-function answers({ kind, answer }) {
-  if (kind === "participant/forget") return (envelope) => isStatus(envelope) && envelope.said?.stage !== "begun";
-  return answer && ((envelope) => envelope.kind === answer);
+/** Which envelope ends a verb. A status ends what it has begun too: not every participant may send another answer. */
+function answers({ answer, begins }) {
+  const isOutcome = ({ kind, said }) => (kind === answer || Boolean(said?.text)) && said?.stage !== "begun";
+  return answer && ((envelope) => (begins && isStatus(envelope) ? isOutcome(envelope) : envelope.kind === answer));
 }
 
 /** The payload of an action on a participant, from the values of its fields; empty ones are left out. */
