@@ -299,3 +299,34 @@ async def test_a_status_ends_a_compaction_as_it_does_for_the_command(open_dashbo
         await expect(said).to_have_text("Compacting 98,412 tokens …")
         await coder.report(status="compacted", tokens=20_000, **WINDOW, context=REPORTED, about=[asked["id"]])
         await expect(said).to_have_text("Compacted.")
+
+
+async def test_a_form_that_is_filled_in_stays_when_the_first_agent_arrives(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    await page.get_by_text("Add a participant").click()
+    name = page.locator("#detail").get_by_label("Name", exact=True)
+    await name.fill("revi")
+    async with join("coder") as coder:
+        await coder.report(tokens=10_000, **WINDOW, context=REPORTED)
+        await expect(row(page, "coder")).to_contain_text("10,000")
+        await page.keyboard.type("ewer")
+        await expect(name).to_have_value("reviewer")
+
+
+async def test_a_token_that_is_shown_once_is_there_after_a_look_elsewhere(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    await page.get_by_text("Add a participant").click()
+    await page.locator("#detail").get_by_label("Name", exact=True).fill("bea")
+    await page.get_by_role("button", name="Add", exact=True).click()
+    copy = page.get_by_role("button", name="Copy token")
+    await copy.wait_for()
+    await row(page, "bea").click()
+    await expect(copy).to_have_count(0)
+    await page.get_by_role("button", name="Whole space").click()
+    await copy.wait_for()
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(copy).to_have_count(0)

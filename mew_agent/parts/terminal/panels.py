@@ -69,7 +69,8 @@ def row(view: ParticipantView, *, width: int, is_tall: bool, style: TerminalStyl
     urgent = "" if level is None else LEVEL_STYLES[level]
     style_word, name_style = urgent or fill_style(view), urgent or ("" if view.entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
-    name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
+    name = words.clip(view.name, _NAME_CELLS - 1)
+    name += " " * (_NAME_CELLS - words.cells(name))
     fill = _fill(view, max(4, width - _NAME_CELLS - 8), style_word, style, shows_age=not is_tall)
     first: Line = ((mark, style_word), (name, name_style), *fill)
     if not is_tall or not view.has_context:

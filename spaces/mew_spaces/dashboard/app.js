@@ -47,6 +47,7 @@ const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
  * @property {() => object} totals of the space
  * @property {(id: string) => [number, string][]} log the newest events: time and words
  * @property {(id: string) => void} select
+ * @property {object} [adding] the form to add a participant, once it was shown
  */
 
 /** One signed-in session, until the user signs out or the token is refused. */
@@ -493,7 +494,7 @@ class SpaceView {
     if (named !== undefined && this._board.lines.has(named)) return this._select(named);
     const agents = [...this._board.lines.values()].filter((line) => line.has_context);
     const id = agents.length === 1 ? agents[0].id : undefined;
-    if (this._detail && id === this._selected) return;
+    if (this._detail && (id === this._selected || byId("detail").contains(document.activeElement))) return; // it is used
     this._selected = id;
     if (id !== undefined) this._composer.suggest(id);
     this._showDetail();

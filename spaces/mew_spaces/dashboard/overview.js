@@ -29,7 +29,7 @@ export class Overview {
     title.id = "detail-title";
     const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", rangeChoice(services.range, () => void this._load()), this._problem), this._chartBox, this._names);
     this._history = history;
-    this._adding = new AddForm(services);
+    this._adding = services.adding ??= new AddForm(services); // what is typed in it, and a token that is shown once, stay
     this._tiles = make("ul", "tiles");
     this._tileOf = new Map(); // by participant
     this._totals = make("p", "known");

@@ -56,9 +56,10 @@ def texts(lines: list[Line]) -> list[str]:
             ["  coder         compacted, no …", "  ? of 1,000 unknown"],
         ),
         (entry("coder", status="paused"), ["  coder         █████░░░░░  50%", "  500 of 1,000 reported · paused"]),
+        (entry("助理代理程序"), ["  助理代理程序  █████░░░░░  50%", "  500 of 1,000 reported"]),
         (BoardEntry(id="ada\x1b[31m", connected=False), ["  ada[31m       not connected"]),
     ],
-    ids=["reported", "projected", "unknown", "paused", "no context"],
+    ids=["reported", "projected", "unknown", "paused", "wide name", "no context"],
 )
 def test_a_row_shows_the_figure_and_how_it_is_known(shown: BoardEntry, expected: list[str]) -> None:
     assert [one.rstrip() for one in texts(row(view(shown), width=32, is_tall=True, style=STYLE))] == expected
