@@ -5,7 +5,6 @@ Decides which failures cause a restart, and reports them to peers. Only `mcp_ses
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -15,7 +14,7 @@ from mew_protocol.json_values import text_at
 from mew_protocol.status_word import status_word
 from mew_settings.backoff import Backoff
 
-from mew_agent.errors import GatewayError, NotPermitted, first_cause
+from mew_agent.errors import MewAgentError, first_cause
 from mew_agent.failed_connections import connection_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.changes import CollectedChanges
@@ -129,11 +128,11 @@ async def run_bridge(
     me: Participant
 
     async def announce(changed: Sequence[tuple[str, str]]) -> None:
-        if me.may_send(kinds.MCP_NOTIFICATION):
-            with suppress(GatewayError, NotPermitted):  # peers ask a participant that joins again
-                for method, uri in changed:
-                    payload = {"method": method, "params": {"uri": uri} if uri else {}}
-                    await me.send(kinds.MCP_NOTIFICATION, payload)
+        for method, uri in changed if me.may_send(kinds.MCP_NOTIFICATION) else ():
+            try:
+                await me.send(kinds.MCP_NOTIFICATION, {"method": method, "params": {"uri": uri} if uri else {}})
+            except MewAgentError as error:  # peers ask a participant that joins again
+                logger.info("a change of the MCP server was not announced: %s", error)
 
     changes = CollectedChanges(announce)
 

@@ -218,11 +218,13 @@ async def test_thousands_of_notifications_reach_the_space_as_a_few(
         "    for number in range(2000):\n"
         "        write(method='notifications/tools/list_changed')\n"
         "        write(method='notifications/resources/updated', params={'uri': f'notes://{number % 2}'})\n"
+        "    write(method='notifications/resources/updated', params={'uri': 'x' * 2_000_000})\n"
         "    write(id=m['id'], result={'content': []})\n"
     )
     async with bridged(gateway, script(noisy)), ada:
         await ada.call_tool("bob", "shout")
         await until(lambda: len(set(received)) == 3)
+        assert (await ada.call_tool("bob", "shout")).text == ""
     assert len(received) < 200
 
 
