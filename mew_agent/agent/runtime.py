@@ -38,8 +38,8 @@ from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation import conversation_events
-from mew_agent.conversation.texts import GAVE_UP, INTERNAL_FAILURE, TOO_OLD
-from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
+from mew_agent.conversation.texts import GAVE_UP, INTERNAL_FAILURE, TOO_LARGE, TOO_OLD
+from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, TooLarge, problem_of
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
@@ -105,6 +105,11 @@ class ChatTurn:
             return False
         except (GatewayError, NotPermitted) as error:
             logger.warning("answer to '%s' not sent: %s", chat.sender, error)
+        except TooLarge as error:
+            logger.warning("answer to '%s' not sent: %s", chat.sender, error)
+            if self.instead is None:
+                self.decline("failed", TOO_LARGE.format(problem=error))
+                return await self.attempt()
         except Exception as error:
             logger.exception("failed to answer a chat from '%s'", chat.sender)
             if self.instead is None and self.question.state in ("queued", "answering"):

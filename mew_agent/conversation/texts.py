@@ -132,6 +132,7 @@ TOO_MANY_STEPS = "I stopped after {count} steps without reaching an answer. My s
 TOO_LONG = "I stopped after {seconds:g} seconds without reaching an answer. My steps so far are in my reasoning."
 CANCELLED_RESULT = "[cancelled before it finished]"
 TOO_OLD = "Your message reached me too late ({age} after you sent it), so I did not work on it. Please ask again."
+TOO_LARGE = "My answer was not sent: {problem}. Please ask for a shorter one."
 REFUSED_CALL = "[My call of {name} was refused: {problem}.]"
 GAVE_UP = "I was restarted {count} times while I worked on your message, so I stopped. Please ask in another way."
 

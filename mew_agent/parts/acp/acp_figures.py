@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mew_protocol.context_report import Spending
-from mew_protocol.json_values import objects_at, value_at
+from mew_protocol.json_values import objects_at, text_at, value_at
 
 from mew_agent.model.usage import LARGEST_WINDOW, positive_count
 from mew_agent.parts.acp.profiles import AcpProfile, CompactionStep
 
 _MOST_SPENT: Final = 1e15
 """A larger cost is none, in any currency."""
+
+_CURRENCY_CHARS: Final = 20
 
 _STEPS: Final[Mapping[str, CompactionStep]] = {
     "in_progress": "started",
@@ -62,7 +64,7 @@ def spent_tokens(usage: object) -> int:
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
     """Return the cost of the session so far; None if unknown. Agents send 0 for models without a price."""
     amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")
-    if isinstance(amount, int | float) and 0 < amount <= _MOST_SPENT and isinstance(currency, str):
+    if isinstance(amount, int | float) and 0 < amount <= _MOST_SPENT and 0 < len(text_at(currency)) <= _CURRENCY_CHARS:
         return Spending(amount=round(amount, 8), currency=currency)
     return None
 

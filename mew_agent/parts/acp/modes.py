@@ -6,12 +6,15 @@ Sends nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mew_protocol.context_report import AgentMode
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, objects_at, text_at
 
 from mew_agent.parts.acp.profiles import AcpProfile
+
+MAX_MODE_CHARS: Final = 200
+"""Each status contains the mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +37,22 @@ def modes_in(session: Mapping[str, Any]) -> SessionModes | None:
     modes = object_at(session, "modes")
     if modes.get("currentModeId"):
         offered = tuple(str(one.get("id")) for one in objects_at(modes, "availableModes"))
-        return SessionModes(str(modes["currentModeId"]), offered)
+        return SessionModes(str(modes["currentModeId"])[:MAX_MODE_CHARS], offered)
     option = _mode_option(session)
     if option is None:
         return None
     offered = tuple(str(one.get("value")) for one in objects_at(option, "options"))
-    return SessionModes(str(option["currentValue"]), offered, str(option.get("id")))
+    return SessionModes(str(option["currentValue"])[:MAX_MODE_CHARS], offered, str(option.get("id")))
 
 
 def mode_in(update: Mapping[str, Any]) -> str | None:
     """Return the mode that a `session/update` reports; None if it reports none."""
     match update.get("sessionUpdate"):
         case "current_mode_update":
-            mode = value_at(update, "currentModeId")
-            return None if mode is None else str(mode)
+            return text_at(update, "currentModeId")[:MAX_MODE_CHARS] or None
         case "config_option_update":
             option = _mode_option(update)
-            return None if option is None else str(option["currentValue"])
+            return None if option is None else str(option["currentValue"])[:MAX_MODE_CHARS]
         case _:
             return None
 

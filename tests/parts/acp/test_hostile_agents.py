@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mew_agent.parts.acp.terminals import MAX_TERMINALS, terminals_below
-from tests.parts.acp.conftest import Start
+from tests.parts.acp.conftest import SPACE, Start
 
 ENDED = {"id": "NUMBER", "result": {"stopReason": "end_turn"}}
 
@@ -99,6 +99,26 @@ async def test_a_compaction_whose_end_is_not_reported_ends_with_the_next_turn(st
         await s.until_status(lambda body: body["status"] == "compaction_failed:the agent did not report its end")
         await s.until_status(lambda body: body.get("tokens") == 2_500)
         assert (await s.ada.compact("codex")).status == "compacted"
+
+
+async def test_names_in_a_status_are_short(start: Start) -> None:
+    async with start() as s:
+        cost = {"amount": 1.5, "currency": "x" * 5_000}
+        await s.ask(lines(update("usage_update", used=3_000, size=20_000, cost=cost), ENDED))
+        await s.ask(lines(update("current_mode_update", currentModeId="y" * 5_000)))
+        status = await s.until_status(lambda body: body.get("tokens") == 2_000)
+        assert status["context"]["mode"]["id"] == "y" * 200
+        assert "spending" not in status["context"]
+
+
+async def test_an_answer_that_is_too_large_to_send_is_declined_with_the_reason(start: Start) -> None:
+    async with start(space=f"{SPACE}limits: {{message_bytes: 16384}}") as s:
+        asked = await s.ada.chat("messages 2000", to="codex")
+        answer = await s.recorder.first("codex", "chat", about=asked)
+        assert answer.body["text"].startswith("My answer was not sent: a message of 2")
+        assert answer.body["failure"]["code"] == "failed"
+        asked = await s.ada.chat("hello", to="codex")
+        assert (await s.recorder.first("codex", "chat", about=asked)).body["text"] == "You wrote: ada: hello"
 
 
 async def test_terminals_created_at_the_same_time_are_bounded(tmp_path: object) -> None:
