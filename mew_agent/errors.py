@@ -16,6 +16,20 @@ class MewAgentError(Exception):
     """Base of all errors of this package."""
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an error, or its type: an error of a program may have no message, or fail to write it."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the message of an error."""
+    name, message = type(error).__name__, message_of(error)
+    return name if message == name else f"{name}: {message}"
+
+
 def problem_of(error: Exception) -> str:
     """Return the public text of an error: the message of our own errors, else only the type."""
     return str(error) if isinstance(error, MewAgentError) else type(error).__name__

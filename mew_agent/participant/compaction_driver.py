@@ -14,6 +14,8 @@ import anyio
 from mew_protocol.payloads.participant import CompactDone
 from mew_protocol.status_word import StatusWord, status_word
 
+from mew_agent.errors import described
+
 logger = logging.getLogger(__name__)
 
 Begun = Callable[[], Awaitable[object]]
@@ -115,7 +117,7 @@ class CompactionDriver:
             try:
                 done = await work(partial(self.announce_begin, about))
             except Exception as error:
-                done = self.skipped(f"{type(error).__name__}: {error}")
+                done = self.skipped(described(error))
                 if requester is None:
                     raise
                 logger.exception("a compaction failed")

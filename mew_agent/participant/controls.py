@@ -43,7 +43,7 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
 
-from mew_agent.errors import ControlImpossible, GatewayError, NotPermitted
+from mew_agent.errors import ControlImpossible, GatewayError, NotPermitted, described
 from mew_agent.participant.compaction_driver import Begun, CompactionDriver, Requester, no_news
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.event_handlers import Listeners, PeerLevelChanged
@@ -182,7 +182,7 @@ class Control:
             self._messenger.session.log_failure(error, what)
         except Exception as error:  # a handler of the program failed; the sender waits for an answer
             logger.exception("'%s' from '%s' failed", envelope.kind, envelope.sender)
-            problem = "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            problem = "timeout" if isinstance(error, TimeoutError) else described(error)
             await self._refuse(envelope, problem)
             await self.announce()  # others may have seen `compacting`
 

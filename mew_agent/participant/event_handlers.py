@@ -347,7 +347,9 @@ class Listeners:
             classes = tuple(one for one, _, _ in self._by_class) if self.wanted is not None else (object,)
             if not any(isinstance(one, classes) for one in events):
                 return
-        was_dropping, self._is_dropping = self._is_dropping, self._queue.is_full
+        # Until half of the queue is handled: else every other event would be a gap.
+        was_dropping, is_behind = self._is_dropping, len(self._queue) > EVENT_BUFFER // 2
+        self._is_dropping = self._queue.is_full or (was_dropping and is_behind)
         if not self._is_dropping:
             self._queue.put_nowait((envelope, events), size_bytes)
         elif not was_dropping:  # at once, so that the gap is at the place of the missing events

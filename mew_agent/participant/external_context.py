@@ -34,7 +34,7 @@ from mew_protocol.payloads.participant import (
 from mew_protocol.payloads.read_receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
-from mew_agent.errors import ControlImpossible, InvalidReport
+from mew_agent.errors import ControlImpossible, InvalidReport, described
 from mew_agent.participant.compaction_driver import Begun, CompactionDriver, Requester, no_news
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
 from mew_agent.participant.messenger import timestamp
@@ -376,7 +376,7 @@ class ExternalContext(Controllable):
                 answer = await run_function(partial(handler, request), {})
             except Exception as error:  # requesters wait for an answer, even after an unexpected error
                 logger.exception("a handler of compactions failed")
-                return CompactDone.as_skipped(f"{type(error).__name__}: {error}")
+                return CompactDone.as_skipped(described(error))
             return answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
         return CompactDone.as_skipped("timeout")
 

@@ -20,7 +20,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.mcp import CallSubject, Request
 
 from mew_agent import tracing
-from mew_agent.errors import TooLarge
+from mew_agent.errors import TooLarge, described
 from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, LocalOffers, Offers, RequestFailed
@@ -118,7 +118,7 @@ class McpServer:
         except RequestFailed as error:
             return _error(request.id, error)
         except Exception as error:
-            return _error(request.id, RequestFailed(INTERNAL_ERROR, well_formed(f"{type(error).__name__}: {error}")))
+            return _error(request.id, RequestFailed(INTERNAL_ERROR, well_formed(described(error))))
         return {"jsonrpc": "2.0", **_id(request.id), "result": result}
 
     def _cancel(self, notification: Envelope) -> None:

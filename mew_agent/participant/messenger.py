@@ -46,6 +46,7 @@ from mew_agent.errors import (
     PeerError,
     PeerTimeout,
     Refused,
+    message_of,
 )
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Receive
 from mew_agent.participant.peers import PeerChanges, Peers
@@ -319,11 +320,10 @@ class SpaceSession:
         logged at debug level: an ending program does not wait for background work.
         """
         is_expected = self.client.is_ending and isinstance(error, GatewayError | PeerError)
-        text = f"{what}: {error}" if what else str(error)
         logger.log(
             logging.DEBUG if is_expected else logging.ERROR if traceback else logging.WARNING,
             "%s",
-            text,
+            f"{what}: {message_of(error)}" if what else message_of(error),
             exc_info=error if traceback else None,
         )
 

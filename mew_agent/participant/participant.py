@@ -22,7 +22,7 @@ from mew_protocol.payloads.participant import Pause, Resume, is_control_for, rea
 from mew_protocol.status_word import StatusWord, status_word
 from pydantic import BaseModel
 
-from mew_agent.errors import ConfigError, first_cause, refuse_misspelled
+from mew_agent.errors import ConfigError, described, first_cause, refuse_misspelled
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
@@ -232,8 +232,7 @@ class HandlerFailures:
 
 
 def _in_short(error: BaseException) -> str:
-    error = first_cause(error)
-    return short_line(f"{type(error).__name__}: {error}".rstrip(".: \n"), MAX_REASON_CHARS)
+    return short_line(described(first_cause(error)).rstrip(".: \n"), MAX_REASON_CHARS)
 
 
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")

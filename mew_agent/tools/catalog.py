@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from mew_protocol.json_values import object_at, well_formed
 
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import MewAgentError, described
 from mew_agent.tools.functions import BadArguments, Toolbox, UnknownTool
 from mew_agent.tools.peer_offers import OTHER_LISTS
 from mew_agent.tools.resources import NoSuchResource, Resources
@@ -96,7 +96,7 @@ class LocalOffers:
 
 def _problem(error: Exception) -> str:
     """Return the message of an error. For a foreign class, add its name, which often says more than the message."""
-    return well_formed(str(error) if isinstance(error, MewAgentError) else f"{type(error).__name__}: {error}")
+    return well_formed(str(error) if isinstance(error, MewAgentError) else described(error))
 
 
 def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:

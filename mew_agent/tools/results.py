@@ -10,7 +10,7 @@ from typing import Any, Final
 from mew_protocol.json_values import value_at, well_formed
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from mew_agent.errors import NotPermitted, Refused, Rejected
+from mew_agent.errors import NotPermitted, Refused, Rejected, message_of
 from mew_agent.model.image import Image
 
 ERROR_PREFIX: Final = "Error: "
@@ -58,7 +58,7 @@ class ToolResult:
     def from_error(cls, error: Exception) -> "ToolResult":
         """Make the result of a failed call: its text is the error's message, or else its class name."""
         is_refused = isinstance(error, NotPermitted | Refused | Rejected)
-        return cls(well_formed(str(error) or type(error).__name__), is_error=True, is_refused=is_refused)
+        return cls(well_formed(message_of(error)), is_error=True, is_refused=is_refused)
 
     @property
     def prompt_text(self) -> str:

@@ -20,6 +20,7 @@ from mew_agent.errors import (
     NotPermitted,
     PeerTimeout,
     Unauthorized,
+    described,
     first_cause,
 )
 
@@ -102,7 +103,7 @@ def _message(error: BaseException) -> str:
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason
         case _:
-            return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows the traceback)"
+            return f"{described(error)} (MEW_DEBUG=1 shows the traceback)"
 
 
 def _one_line(text: str) -> str:

@@ -19,7 +19,7 @@ from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
-from mew_agent.errors import InvalidReport
+from mew_agent.errors import InvalidReport, described
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.reasoning_stream import Reasoning
 from mew_agent.parts.integrations.library_results import LibraryReply
@@ -150,4 +150,4 @@ class LibraryAnswer(Answering):
 
     async def failed(self, error: Exception) -> ChatRefusal:
         self.failure = type(error).__name__
-        return ChatRefusal(f"its program failed: {type(error).__name__}: {error}", "program_failed")
+        return ChatRefusal(f"its program failed: {described(error)}", "program_failed")

@@ -1,5 +1,6 @@
 """Losses are reported: frames of streams, and events that slow handlers could not keep up with."""
 
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -155,6 +156,32 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
     assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]
     assert len(caplog.messages) == 1
     assert failures == []
+
+
+async def test_handlers_that_stay_too_slow_get_one_gap_and_not_one_for_each_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events, seen, allowed = Listeners(), list[object](), anyio.Semaphore(0)
+
+    async def handle(event: object) -> None:
+        await allowed.acquire()
+        seen.append(event)
+
+    def has_seen(number: int) -> bool:
+        return len(seen) >= number
+
+    events.add(object, handle)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(events.run, lambda _: None)
+        for number in range(EVENT_BUFFER + 10):
+            events.emit(None, number)
+        for number in range(20):
+            allowed.release()
+            await until(partial(has_seen, number + 1))
+            events.emit(None, "more")
+            events.emit(None, "more")
+        tasks.cancel_scope.cancel()
+    assert len(caplog.messages) == 1
 
 
 async def test_few_large_events_that_wait_are_dropped_too() -> None:

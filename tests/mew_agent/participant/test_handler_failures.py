@@ -9,7 +9,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent import Participant, PeerJoined
-from mew_agent.errors import ChatRefused, NoAnswer
+from mew_agent.errors import ChatRefused, ControlRefused, NoAnswer
 from mew_agent.participant.event_handlers import ChatReceived, ContextReported
 from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -153,3 +153,35 @@ async def test_the_log_has_the_traceback(joined: Joined, caplog: pytest.LogCaptu
             await ask(ada)
     (record,) = [one for one in caplog.records if "event handler failed" in one.message]
     assert record.exc_info is not None
+
+
+class Wordless(Exception):
+    """An error of a program that fails to write its message."""
+
+    def __str__(self) -> str:
+        raise AttributeError("response")
+
+
+async def test_an_error_without_a_message_ends_nothing_and_everyone_gets_an_answer(joined: Joined) -> None:
+    bob = joined("bob")
+
+    @bob.on_chat
+    @bob.on_compact
+    @bob.on_forget
+    async def fail(_: object) -> None:
+        raise Wordless
+
+    @bob.tool(name="look")
+    async def look() -> str:
+        raise Wordless
+
+    async with joined("ada") as ada, bob:
+        await until(lambda: "bob" in ada.peers)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert (await ada.compact("bob")).reason == "Wordless"
+            with pytest.raises(ControlRefused, match="Wordless"):
+                await ada.forget("bob")
+            assert (await ada.call_tool("bob", "look")).text == "Wordless"
+            with pytest.raises(NoAnswer, match="Wordless"):
+                await ada.ask_agent("bob", "hello")
+        assert bob.is_joined
