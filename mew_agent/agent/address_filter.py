@@ -13,6 +13,7 @@ import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 
+from mew_agent.agent.loop_guard import asks_something
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
 
@@ -85,13 +86,13 @@ class AddressFilter:
             return True
         if chat.addressees:
             return not chat.correlation_id and self._at_mention.search(text) is not None
-        return True if self._mention.search(text) is not None else self._check_broadcast(chat, text)
+        return True if self._mention.search(text) is not None else self._check_broadcast(chat)
 
-    def _check_broadcast(self, chat: Envelope, text: str) -> bool | None:
+    def _check_broadcast(self, chat: Envelope) -> bool | None:
         """Return whether to answer a chat that names no one; None: ask the model."""
         if self._mode == "never":
             return False
-        return None if self._mode == "model" and not chat.correlation_id else _is_question(text)
+        return None if self._mode == "model" and not chat.correlation_id else asks_something(chat)
 
     async def is_for_us(self, chat: Envelope) -> bool:
         """Return whether to answer a chat; the model decides if the rules do not. A failure of the model raises
@@ -108,14 +109,14 @@ class AddressFilter:
                 reply = await self._calls.side_call(self._request(chat.sender, text), "classification")
         except Exception as error:  # the chat needs a decision, even after an unexpected error
             logger.warning("classification of a chat from '%s' failed, the rules decide: %s", chat.sender, error)
-            return _is_question(text)
+            return asks_something(chat)
         if self.on_spent is not None:
             usage = reply.usage
             await self.on_spent(chat.sender, usage.total_tokens if usage is not None else 0, int(usage is None))
         verdict = _VERDICT.search(reply.text)
         if verdict is None:
             logger.warning("classification of a chat from '%s' is neither yes nor no: %.80r", chat.sender, reply.text)
-            return _is_question(text)
+            return asks_something(chat)
         return verdict[0].lower() == "yes"
 
     def _request(self, sender: str, text: str) -> ModelRequest:
@@ -129,7 +130,3 @@ class AddressFilter:
         return ModelRequest(
             (Message("system", "\n".join(parts)), Message("user", message)), max_output_tokens=MAX_OUTPUT_TOKENS
         )
-
-
-def _is_question(text: str) -> bool:
-    return "?" in text

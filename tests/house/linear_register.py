@@ -304,6 +304,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_settings.yaml_text._keys_under": _OPERATOR,
     "mew_agent.context.history.History.request_messages": _LIST,
     "mew_agent.context.sqlite_archive.search": _PART,
+    "mew_agent.context.sqlite_store.Store._read": _WHOLE,
     "mew_agent.context.sqlite_store.Store._search": _PART,
     "mew_agent.conversation.pins.ContextPins.add": _WHOLE,
     "mew_agent.conversation.pins.PinTools.pin_text": _WHOLE,

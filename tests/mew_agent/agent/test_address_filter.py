@@ -11,7 +11,7 @@ from tests.support.conversation_driver import TOOL, ConversationDriver, StartCon
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...] = ()) -> Envelope:
+def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...] = (), **more: Any) -> Envelope:
     return Envelope.model_validate(
         {
             "protocol": "mew/v0.4",
@@ -19,7 +19,7 @@ def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...]
             "ts": "2026-01-01T00:00:00Z",
             "from": "ada",
             "kind": "chat",
-            "payload": {"text": text},
+            "payload": {"text": text, **more},
             **({"to": to} if to else {}),
             **({"correlation_id": correlation_id} if correlation_id else {}),
         }
@@ -45,6 +45,10 @@ def address_filter(driver: ConversationDriver, how: AnswerBroadcasts = "model", 
         pytest.param(chat("pump master, go."), (True, True, True), id="called by its name"),
         pytest.param(chat("The encoder is off."), (False, None, False), id="a statement"),
         pytest.param(chat("Who is there?"), (True, None, False), id="a question to everyone"),
+        pytest.param(chat("那里有人吗？"), (True, None, False), id="a question in Chinese"),
+        pytest.param(chat("It is at https://pumps.org/?id=7."), (False, None, False), id="an address"),
+        pytest.param(chat("Report, please.", needs_reply=True), (True, None, False), id="a chat that needs a reply"),
+        pytest.param(chat("Why not?", needs_reply=False), (False, None, False), id="a chat that needs no reply"),
         pytest.param(
             chat("Is that so?", correlation_id=("x",)), (True, True, False), id="a question in a broadcast answer"
         ),
