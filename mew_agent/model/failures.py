@@ -16,6 +16,7 @@ from mew_agent.model.usage import positive_count
 
 _MAX_DETAIL_CHARS: Final = 200
 
+_NO_SUCH_PATH: Final = (404, 405)
 _TOO_LARGE: Final = 413
 _OVERFLOW_STATUSES: Final = (400, _TOO_LARGE, 422)
 # After the first line: Anthropic, Bedrock, Gemini and Copilot, xAI, Kimi, vLLM, Qwen, OpenRouter, TGI, Z.ai, Groq.
@@ -91,6 +92,10 @@ class ModelErrors:
         `status` is None for an error in a stream or in an answer with HTTP 200.
         """
         problem = error_message(body) or reason
+        base_url = self.endpoint.rstrip("/")
+        has_path = "/" in base_url.partition("://")[2]
+        if status in _NO_SUCH_PATH and not has_path and "model" not in problem.lower():
+            problem += f"; most servers need the base URL {base_url}/v1"
         detail = self._line(problem if status is None else f"HTTP {status}: {problem}")
         fields = self.endpoint, self.model, detail, request_id
         overflow = find_overflow(status, body)

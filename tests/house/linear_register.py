@@ -300,6 +300,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.completion._is_outdated": _PART,
     "mew_agent.compaction.completion.says": _PART,
     "mew_agent.compaction.completion._lines_of": _PART,
+    "mew_agent.cli.main._require_text": _OPERATOR,
     "mew_agent.config.agent_config._canonical": _OPERATOR,
     "mew_settings.yaml_text._keys_under": _OPERATOR,
     "mew_agent.context.history.History.request_messages": _LIST,

@@ -45,6 +45,24 @@ def test_status_and_body_choose_the_error_class(
     assert (error.endpoint, error.model, error.request_id) == ("http://here/v1", "m", "r-1")
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "status", "body", "advised"),
+    [
+        ("http://here:11434", 404, "404 page not found", True),  # Ollama
+        ("http://here:8000/", 404, {"detail": "Not Found"}, True),  # vLLM
+        ("http://here:8000/", 405, {"detail": "Method Not Allowed"}, True),
+        ("http://here:11434/v1", 404, "404 page not found", False),
+        ("http://here:11434", 404, {"message": "model 'x' not found"}, False),
+        ("http://here:11434", 500, "oops", False),
+    ],
+)
+def test_a_base_url_without_its_path_is_named_where_the_path_is_missing(
+    endpoint: str, status: int, body: object, advised: bool
+) -> None:
+    error = ModelErrors(endpoint, "m").from_body(body, status=status)
+    assert (f"most servers need the base URL {endpoint.rstrip('/')}/v1" in str(error)) is advised
+
+
 def test_an_error_keeps_the_details_of_the_provider() -> None:
     assert from_status(429, {}).retry_after_seconds == 7.0
     assert from_status(400, OVERFLOW).limit_tokens == 2048
