@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TextIO
 
 from mew_board.quoting import clean, indented
 from mew_board.words import clip
 from mew_listener.log_budget import LogBudget
+from mew_protocol.envelope import parse_time
 from mew_settings.plugins import load_only
 from mew_settings.setting_problems import unreadable
 
@@ -213,6 +214,13 @@ def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> 
 def now() -> datetime:
     """Return the current time in the time zone of the terminal."""
     return datetime.now(UTC).astimezone()
+
+
+def clock_of_gateway(at: str) -> Callable[[], datetime]:
+    """Return a clock that goes with a gateway, whose time is `at` now. Ages are right although the machines differ."""
+    moment = parse_time(at)
+    ahead = timedelta(0) if moment is None else moment - now()
+    return lambda: now() + ahead
 
 
 def own_command() -> str:

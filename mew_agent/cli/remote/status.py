@@ -4,8 +4,9 @@ Reads the board from the gateway, and decides when to redraw it. `board.table` l
 """
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 
 from mew_board.board_json import Grouping
 from mew_board.changes import recorded_line, sample_line
@@ -24,6 +25,14 @@ from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, 
 from mew_agent.cli.remote.identity import configuration_at, find_gateway, find_identity
 from mew_agent.cli.remote.sent_request import check_known
 from mew_agent.errors import ConfigError
+
+
+class _Seen(NamedTuple):
+    """The board with the gateway's clock, and the attention items of the gateway."""
+
+    board: Board
+    clock: Callable[[], datetime]
+    items: tuple[AttentionItem, ...]
 
 
 def show_status(
@@ -84,11 +93,12 @@ def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
 
 
 def _print_once(api: GatewayApi, by: Grouping | None, only: str | None) -> None:
-    board, reported = api.board(), api.attention()
+    board = api.board()
+    seen = _Seen(board, terminal.clock_of_gateway(board.at), api.attention())
     if not OUTPUT.is_json:
-        terminal.print_lines(_lines(board, reported, api, by, only))
+        terminal.print_lines(_lines(seen, api, by, only))
         return
-    items = single_items(_with_faults(board, reported, api))
+    items = single_items(_with_faults(seen, api))
     shown = [entry for entry in board.participants if only in (None, entry.id)]
     terminal.print_json([_as_json(entry, _items_of(entry.id, items)) for entry in shown])
 
@@ -120,7 +130,7 @@ def _items_of(name: str | None, items: Iterable[AttentionItem]) -> tuple[Attenti
 def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
     """Return an entry as JSON, with its attention items."""
     attention = [one.model_dump(mode="json", exclude_unset=True) for one in own]
-    return {**ParticipantView(entry, terminal.now()).as_json(), "attention": attention}
+    return {**ParticipantView(entry, None).as_json(), "attention": attention}
 
 
 def _print_changes(api: GatewayApi, only: str | None, *, bell: bool) -> None:
@@ -128,14 +138,14 @@ def _print_changes(api: GatewayApi, only: str | None, *, bell: bool) -> None:
     seen: set[str] = set()
     shown: dict[str, tuple[BoardEntry, tuple[AttentionItem, ...]]] = {}
     with api.events() as events:
-        for board, reported in _views(events):
-            items = _items_of(only, _with_faults(board, reported, api))
+        for latest in _views(events):
+            items = _items_of(only, _with_faults(latest, api))
             _ring(items, seen, bell=bell)
             for one in items:
                 if one.id not in seen and not OUTPUT.is_json:
-                    terminal.print_line(attention_line(one, now=terminal.now()))
+                    terminal.print_line(attention_line(one, now=latest.clock()))
             seen = {one.id for one in items}
-            for entry in board.participants:
+            for entry in latest.board.participants:
                 own = _items_of(entry.id, single_items(items)) if OUTPUT.is_json else ()
                 if only not in (None, entry.id) or shown.get(entry.id) == (entry, own):
                     continue
@@ -143,7 +153,7 @@ def _print_changes(api: GatewayApi, only: str | None, *, bell: bool) -> None:
                 if OUTPUT.is_json:
                     terminal.print_json(_as_json(entry, own))
                 elif entry.status is not None:
-                    terminal.print_line(board_line(entry, now=terminal.now(), ended=_how_ended(entry.id, api)))
+                    terminal.print_line(board_line(entry, now=latest.clock(), ended=_how_ended(entry.id, api)))
 
 
 def _how_ended(name: str, api: GatewayApi) -> str | None:
@@ -153,15 +163,15 @@ def _how_ended(name: str, api: GatewayApi) -> str | None:
 
 def _redraw(api: GatewayApi, by: Grouping | None, only: str | None, *, bell: bool) -> None:
     """Draw the table in place. Redraw twice a second, because ages grow without events."""
-    latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
+    latest: _Seen | None = None
 
     def lines() -> list[str]:
-        return _lines(*latest, api, by, only) if latest is not None else ["waiting for the board ..."]
+        return _lines(latest, api, by, only) if latest is not None else ["waiting for the board ..."]
 
     seen: set[str] = set()
     with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
         for latest in _views(events):
-            items = _items_of(only, _with_faults(*latest, api))
+            items = _items_of(only, _with_faults(latest, api))
             _ring(items, seen, bell=bell)
             seen = {one.id for one in items}
             live.refresh()
@@ -174,9 +184,10 @@ def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None
         sys.stderr.flush()
 
 
-def _views(events: SpaceEvents) -> Iterator[tuple[Board, tuple[AttentionItem, ...]]]:
+def _views(events: SpaceEvents) -> Iterator[_Seen]:
     """Yield the board and the attention items after each change. Never ends."""
     board: Board | None = None
+    clock = terminal.now
     items: tuple[AttentionItem, ...] = ()
     while True:
         event = events.next()
@@ -186,23 +197,22 @@ def _views(events: SpaceEvents) -> Iterator[tuple[Board, tuple[AttentionItem, ..
         elif board is before:
             continue
         if board is not None:
-            yield board, items
+            clock = terminal.clock_of_gateway(board.at) if event.name == "board" else clock
+            yield _Seen(board, clock, items)
 
 
-def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi) -> tuple[AttentionItem, ...]:
+def _with_faults(seen: _Seen, api: GatewayApi) -> tuple[AttentionItem, ...]:
     run = api.run()
-    return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
+    return with_faults(seen.items, seen.board, run.faults() if run else {}, now=seen.clock())
 
 
-def _lines(
-    board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, by: Grouping | None, only: str | None
-) -> list[str]:
+def _lines(seen: _Seen, api: GatewayApi, by: Grouping | None, only: str | None) -> list[str]:
     run, config = api.run(), configuration_at(api.run_path)
     launched = tuple(run.pids.participants) if run else ()
-    style, now = terminal.style_of(sys.stdout), terminal.now()
-    items = _items_of(only, _with_faults(board, reported, api))
+    style, now = terminal.style_of(sys.stdout), seen.clock()
+    items = _items_of(only, _with_faults(seen, api))
     heading, *table = board_lines(
-        board,
+        seen.board,
         now=now,
         style=style,
         launched=launched,

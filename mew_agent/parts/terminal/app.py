@@ -27,7 +27,6 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
-from mew_agent.cli.app import terminal
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.remote.identity import Identity
@@ -136,15 +135,16 @@ class SpaceApp(App[None]):
         *,
         start_on: Focus = "conversation",
         bell: bool = False,
-        now: Callable[[], datetime] = terminal.now,
+        now: Callable[[], datetime] | None = None,
         joined: type[JoinedSpace] = JoinedSpace,
     ) -> None:
-        """`now` is the clock for ages; `joined` is the class of the connection."""
+        """`now` is the clock for ages (default: the gateway's); `joined` is the class of the connection."""
         super().__init__()
         self.view = joined(who, targets, self._changed)
         self.failure: Exception | None = None
         """The error that ended the connection."""
-        self._start_on, self._bell, self._now = start_on, bell, now
+        self._start_on, self._bell = start_on, bell
+        self._now = now or (lambda: self.view.clock())
         self._rung: set[str] = set()
         """The items that the bell has rung for."""
         self._style = TerminalStyle()

@@ -79,6 +79,8 @@ class JoinedSpace:
         self.chat = TerminalChat(who.participant, is_open, self.me.unfinished, targets, asks_receipts=True)
         self.feed = ConversationFeed()
         self.board: Board | None = None
+        self.clock: Callable[[], datetime] = terminal.now
+        """The time of the gateway."""
         self.figures: Mapping[str, ParticipantFigures] = {}
         self.prefixes: dict[str, tuple[PrefixPart, ...]] = {}
         """The prefix of each agent that was asked for it, part by part."""
@@ -121,7 +123,7 @@ class JoinedSpace:
         if board is None:
             here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
             board = Board(space=self.who.space, at=terminal.now().isoformat(), participants=tuple(here))
-        self.board = board
+        self.board, self.clock = board, terminal.clock_of_gateway(board.at)
         connected = {one.id for one in board.participants if one.connected}
         lost = self.feed.lose_work(lambda name: name not in connected)
         early, self._early = self._early or [], None
@@ -285,7 +287,7 @@ class JoinedSpace:
             else:
                 lines += [
                     receipt_words.line(receipt),
-                    *(f"  {one}" for one in receipt_words.story(receipt, terminal.now())),
+                    *(f"  {one}" for one in receipt_words.story(receipt, self.clock())),
                 ]
         entry.story = tuple(lines)
         self.on_change([entry])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -11,6 +11,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.cli.app import terminal
 from mew_agent.parts.mcp.space_offers import board_text
 from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
@@ -45,6 +46,19 @@ async def test_every_surface_shows_the_figure_and_how_it_is_known(gateway: Runni
     assert basis.replace("_", " ") in next(
         line for line in board_text(board, datetime.now(UTC)).splitlines() if "coder" in line
     )
+
+
+async def test_ages_are_those_of_the_gateway(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of this machine may differ by hours."""
+    async with joined(gateway, "coder") as client:
+        await status(client, **FULL)
+        await reported(gateway)
+    await board_shows(gateway, lambda board: not board["coder"].connected)
+    real = terminal.now
+    monkeypatch.setattr(terminal, "now", lambda: real() + timedelta(hours=2))
+    outcome = await mew("status", *seat(gateway))
+    assert "not connected, last report " in outcome.out
+    assert "2 h ago" not in outcome.out
 
 
 async def test_any_participant_reads_the_board_with_its_token(gateway: RunningGateway) -> None:
