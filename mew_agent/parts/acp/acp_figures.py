@@ -18,6 +18,8 @@ _MOST_SPENT: Final = 1e15
 """A larger cost is none, in any currency."""
 
 _CURRENCY_CHARS: Final = 20
+_MOST_CALLS: Final = 100
+"""More full windows are not spent in one turn."""
 
 _STEPS: Final[Mapping[str, CompactionStep]] = {
     "in_progress": "started",
@@ -50,15 +52,15 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
     return AgentUsage(tokens) if tokens else None
 
 
-def _plausible(value: object) -> int | None:
+def _plausible(value: object, most: int = LARGEST_WINDOW) -> int | None:
     """Return a count above 0 that a context can have."""
     count = positive_count(value)
-    return count if count is not None and count <= LARGEST_WINDOW else None
+    return count if count is not None and count <= most else None
 
 
 def spent_tokens(usage: object) -> int:
-    """Return the total tokens of a turn's or call's usage; 0 if it has none."""
-    return positive_count(value_at(usage, "totalTokens")) or 0
+    """Return the total tokens of a turn's or call's usage; 0 if it has none. A turn sums its calls."""
+    return _plausible(value_at(usage, "totalTokens"), _MOST_CALLS * LARGEST_WINDOW) or 0
 
 
 def spending_in(update: Mapping[str, Any]) -> Spending | None:

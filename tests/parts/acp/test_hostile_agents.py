@@ -81,6 +81,15 @@ async def test_a_window_without_bounds_is_unknown(start: Start) -> None:
         assert "max_tokens" not in status
 
 
+async def test_an_impossible_sum_spends_no_budget(start: Start) -> None:
+    async with start() as s:
+        usage = {"totalTokens": 2**70}
+        await s.ask(lines({"id": "NUMBER", "result": {"stopReason": "end_turn", "usage": usage}}))
+        assert await s.ask("hello") == "You wrote: ada: hello"
+        (spent,) = s.agent.external_context.spent_for
+        assert (spent.tokens, spent.unreported_calls) == (None, 2)
+
+
 async def test_a_failed_turn_without_a_figure_leaves_the_last_one(start: Start) -> None:
     async with start() as s:
         await s.ask("hello")
