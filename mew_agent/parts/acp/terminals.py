@@ -21,7 +21,7 @@ from mew_protocol.json_values import objects_at
 from mew_settings.environment import inherited
 
 from mew_agent.parts.acp.working_folder import SPACE_FOLDER
-from mew_agent.parts.shared.child_program import CLOSE_SECONDS, end_process, group_exists
+from mew_agent.parts.shared.child_program import CLOSE_SECONDS, LAST_OUTPUT_SECONDS, end_process, group_exists
 
 PREFIX: Final = "terminal/"
 MAX_TERMINALS: Final = 16
@@ -34,8 +34,6 @@ SLACK_BYTES: Final = 1 << 20
 """Excess that may collect before it is cut off: moving the rest after each piece would cost too much."""
 
 EXIT_POLL_SECONDS: Final = 0.02
-LAST_OUTPUT_SECONDS: Final = 0.5
-"""How long to read on after a command's exit: a program that it left behind may keep the output open."""
 
 
 @dataclass(eq=False)

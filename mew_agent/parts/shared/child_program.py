@@ -34,6 +34,9 @@ _TAIL_LINES: Final = 5
 _TAIL_CHARS: Final = 400
 _EXIT_WAIT_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.01
+_END_POLL_SECONDS: Final = 1.0
+LAST_OUTPUT_SECONDS: Final = 0.5
+"""How long to read on after a program's exit: a program that it left behind may keep the output open."""
 
 
 @dataclass(eq=False)
@@ -50,6 +53,37 @@ class ChildFailed(MewAgentError):
         return f"{self.role} '{self.program}' {self.problem}{tail}"
 
 
+@dataclass(eq=False)
+class _Output:
+    """One output of a program, read in lines without their line ends."""
+
+    stream: ByteReceiveStream
+    max_bytes: int
+    _received: int = 0
+    _is_waiting: bool = False
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines. A line that exceeds the limit is yielded in parts."""
+        reader = LineReader(self.max_bytes)
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+            while True:
+                self._is_waiting = True
+                chunk = await self.stream.receive()
+                self._is_waiting, self._received = False, self._received + 1
+                for line in reader.feed(chunk):
+                    yield line
+        if rest := reader.take_rest():
+            yield rest
+
+    async def end_when_quiet(self) -> None:
+        """End the output once everything is read and nothing has arrived for a while."""
+        received = -1
+        while not self._is_waiting or received != self._received:
+            received = self._received
+            await anyio.sleep(LAST_OUTPUT_SECONDS)
+        await self.stream.aclose()
+
+
 @dataclass
 class ChildProgram:
     """A running child process. `failure` is the class of its errors."""
@@ -59,6 +93,14 @@ class ChildProgram:
     failure: type[ChildFailed] = ChildFailed
     _stderr_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
+    _stdout: _Output = field(init=False)
+    _stderr: _Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._stdout = _Output(self.process.stdout, MAX_LINE_BYTES)
+        self._stderr = _Output(self.process.stderr, MAX_STDERR_LINE_BYTES)
 
     @property
     def stderr_tail(self) -> str:
@@ -67,8 +109,7 @@ class ChildProgram:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of its standard output. Raises `ChildFailed` for a line of more than 32 MiB."""
-        assert self.process.stdout is not None
-        async for line in _lines(self.process.stdout, MAX_LINE_BYTES):
+        async for line in self._stdout.lines():
             if len(line) > MAX_LINE_BYTES:
                 raise self.failure(self.name, f"wrote a line of more than {MAX_LINE_BYTES:,} bytes")
             yield line
@@ -90,13 +131,20 @@ class ChildProgram:
 
     async def read_stderr(self) -> None:
         """Log its standard error and keep the last lines."""
-        assert self.process.stderr is not None
-        async for line in _lines(self.process.stderr, MAX_STDERR_LINE_BYTES):
+        async for line in self._stderr.lines():
             text = line.decode(errors="replace").rstrip()
             if text:
                 self._stderr_lines.append(text[-_TAIL_CHARS:])
                 logger.info("%s: %s", self.name, text, extra=UNBOUNDED)
         self._stderr_ended.set()
+
+    async def end_output(self) -> None:
+        """End its output once it and its group are gone, even if a program that it left behind keeps the pipes open."""
+        while group_exists(self.process):  # noqa: ASYNC110 - `wait` also waits for inherited pipes
+            await anyio.sleep(_END_POLL_SECONDS)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stdout.end_when_quiet)
+            tasks.start_soon(self._stderr.end_when_quiet)
 
 
 @asynccontextmanager
@@ -120,6 +168,7 @@ async def running_program(
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(program.read_stderr)
+            tasks.start_soon(program.end_output)
             try:
                 yield program
             finally:
@@ -204,14 +253,3 @@ def _signal(process: Process, number: int) -> bool:
     except PermissionError:
         return True
     return hasattr(os, "killpg")
-
-
-async def _lines(stream: ByteReceiveStream, max_bytes: int) -> AsyncIterator[bytes]:
-    """Yield lines without their line ends. A line that exceeds the limit is yielded in parts."""
-    reader = LineReader(max_bytes)
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        async for chunk in stream:
-            for line in reader.feed(chunk):
-                yield line
-    if rest := reader.take_rest():
-        yield rest

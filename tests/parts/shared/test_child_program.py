@@ -101,6 +101,26 @@ async def test_a_signal_is_reported_by_name() -> None:
             assert await program.exit_reason() == "was terminated by signal 9"
 
 
+async def test_output_ends_with_the_program_though_a_daemon_keeps_it_open() -> None:
+    leaves_a_daemon = python(
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        print(os.getpid(), flush=True)\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "time.sleep(0.2)\n"
+        "sys.exit(3)\n"
+    )
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with leaves_a_daemon as program:
+            lines = [line async for line in program.lines()]
+            assert await program.exit_reason() == "exited with code 3"
+    os.kill(int(lines[0]), signal.SIGKILL)
+
+
 async def test_a_line_without_end_is_an_error() -> None:
     endless = python(
         f"import sys\nsys.stdout.write('x' * {MAX_LINE_BYTES + 100_000})\nsys.stdout.flush()\nsys.stdin.read()"
