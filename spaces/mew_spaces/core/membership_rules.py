@@ -265,14 +265,10 @@ class MembershipRules:
     def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
         """Pause, resume or shut down participants. Affects only named participants, never the sender."""
         options, membership = self._config.control, self._membership
-        try:
-            control = read_control(envelope)
-        except PayloadError:
-            return None  # addressees cannot read it either, and refuse it themselves
         named = self._others_named(envelope)
-        match control:
-            case Pause() if options.enforce_pause:
-                return self._changed(envelope, membership.pause(named, control, envelope.id, now=now))
+        match read_control(envelope):
+            case Pause() as pause if options.enforce_pause:
+                return self._changed(envelope, membership.pause(named, pause, envelope.id, now=now))
             case Resume():
                 resumed = named if envelope.to else [one for one in membership.state.pauses if one != envelope.sender]
                 return self._changed(envelope, membership.resume(resumed))

@@ -258,6 +258,9 @@ class StatusBoard:
         sender = envelope.sender
         try:
             status = read_payload(envelope, Status)
+            for name in _FIGURES:  # members get the status as it was sent, and "5" or true is no number to them
+                if isinstance(envelope.body.get(name), str | bool):
+                    raise PayloadError(envelope.kind, f"payload.{name}", "must be a whole number")
             check_new_status(status, self.measured_at.get(sender))
         except PayloadError as error:
             # A status without figures is not misleading: simple clients report only their activity.

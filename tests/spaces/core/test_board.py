@@ -82,6 +82,15 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
     assert kept.tokens == 90
 
 
+@pytest.mark.parametrize("name", ["messages_in_context", "tokens", "max_tokens"])
+@pytest.mark.parametrize("figure", ["90", True])
+def test_a_figure_that_is_no_number_is_refused(name: str, figure: object) -> None:
+    receipt = StatusBoard(SpaceState()).receive(status({**WHOLE, "context": None, name: figure}), now=NOW)
+    assert receipt is not None
+    assert receipt.refused is not None
+    assert receipt.refused.message == f"participant/status: payload.{name}: must be a whole number"
+
+
 def test_a_written_entry_has_its_status_and_age() -> None:
     board = StatusBoard(SpaceState())
     post(board, status({"messages_in_context": 1}), at=NOW)

@@ -456,8 +456,12 @@ def paused(driver: SpaceDriver, *names: str) -> list[str]:
         ("participant/shutdown", {"reason": 5}),
     ],
 )
-def test_an_invalid_control_silences_no_member(driver: SpaceDriver, kind: str, payload: dict[str, Any]) -> None:
-    assert driver.send_envelope(1, "ada", kind, payload, to=["coder"]).accepted is not None
+def test_an_invalid_control_is_refused_and_silences_no_member(
+    driver: SpaceDriver, kind: str, payload: dict[str, Any]
+) -> None:
+    refused = driver.send_envelope(1, "ada", kind, payload, to=["coder"]).refused
+    assert refused is not None
+    assert refused.error == "invalid_payload"
     assert paused(driver, "coder") == []
 
 
