@@ -175,6 +175,7 @@ class HttpApi:
         self._registry = registry
         self._version = version
         self._scrapes = anyio.CapacityLimiter(1)
+        self._comparisons = anyio.CapacityLimiter(1)
         self._large_answers = Counter[str | None]()
         """How many large answers each token is reading."""
 
@@ -392,7 +393,9 @@ class HttpApi:
             given = bodies.CallArguments.model_validate_json(await _read_body(call))
         except ValidationError as problem:
             raise ApiError(400, errors.INVALID_REQUEST, first_problem(problem)) from None
-        return bodies.CallChanges(changes=await to_thread.run_sync(changes_in, given.arguments))
+        return bodies.CallChanges(
+            changes=await to_thread.run_sync(changes_in, given.arguments, limiter=self._comparisons)
+        )
 
     @serves("GET", "/spaces/{space}/programs", bodies.ProgramList)
     async def _list_programs(self, call: Call) -> BaseModel:

@@ -157,6 +157,7 @@ class SpaceService:
         )
         self.figures = figures or FigureStore()
         self.figures.waiting.update(self.space.state.statuses)
+        self._figure_reads = anyio.CapacityLimiter(1)
         self.performer = EffectPerformer(
             self.space, self.log, self._fanout, self.sessions, self.store, audit, self.now, self.figures
         )
@@ -399,7 +400,8 @@ class SpaceService:
             found = self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
             return worded(found) if with_words else found
 
-        return await to_thread.run_sync(read)  # thousands of compactions would block the event loop
+        # Thousands of compactions would block the event loop. One at a time: storing envelopes needs threads, too.
+        return await to_thread.run_sync(read, limiter=self._figure_reads)
 
     @property
     def connections(self) -> int:

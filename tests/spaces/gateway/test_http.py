@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import anyio
 import httpx2
 import pytest
 from anyio import to_thread
+from mew_protocol.payloads.context_history import ContextHistory
 from mew_spaces.gateway import http as http_api
 from mew_spaces.gateway.dashboard_files import DASHBOARD
 from mew_spaces.gateway.gateway import RunningGateway
@@ -16,7 +18,7 @@ from mew_spaces.gateway.http import LARGE_ANSWERS, Call
 from mew_spaces.gateway.server_sent_events import PAGE_BYTES
 
 from tests.support.gateway_client import joined
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture
@@ -42,6 +44,30 @@ async def test_health_needs_no_token_and_counts_connections(gateway: RunningGate
     assert (body["status"], body["spaces"], body["clients"], body["protocol"]) == ("ok", 1, 1, "mew/v0.4")
     assert body["uptime"] >= 0
     assert body["version"]
+
+
+async def test_many_readers_of_figures_leave_threads_to_the_storage(
+    gateway: RunningGateway, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, is_over, known, threads = list[int](), threading.Event(), bearer(gateway, "bob"), 40
+
+    def read(space: str, **_: object) -> ContextHistory:
+        begun.append(1)
+        is_over.wait(PATIENCE_SECONDS)
+        return ContextHistory(space=space, at="2026-01-01T00:00:00Z", participants=())
+
+    async def ask() -> None:
+        assert (await http.get("/spaces/demo/context/history", headers=known)).status_code == 200
+
+    monkeypatch.setattr(gateway.service.figures, "read", read)
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(threads):
+                tasks.start_soon(ask)
+            await until(lambda: len(begun) > 0)
+            await anyio.wait_all_tasks_blocked()
+            assert len(begun) == 1
+            is_over.set()
 
 
 async def test_a_head_request_for_the_events_ends(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
