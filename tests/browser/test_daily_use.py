@@ -330,3 +330,22 @@ async def test_a_token_that_is_shown_once_is_there_after_a_look_elsewhere(
     await copy.wait_for()
     await page.get_by_role("button", name="Sign out").click()
     await expect(copy).to_have_count(0)
+
+
+async def test_what_needs_the_user_is_announced_to_screen_readers(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    announced = page.locator("#announcer")
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        await expect(announced).to_contain_text("coder waits for approval of deploy on writer")
+        await writer.request(kinds.MCP_PROPOSAL, CALL, to=["coder"])
+        await expect(announced).to_contain_text("writer waits for approval of deploy on coder")
+
+
+async def test_a_search_ends_with_the_session(gateway: RunningGateway, open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    await page.get_by_label("Search participants").fill("cod")
+    await expect(page.locator("#shown-count")).to_have_text("1 of 5")
+    await page.get_by_role("button", name="Sign out").click()
+    await open_dashboard("eve")
+    await expect(page.locator("#shown-count")).to_have_text("5")

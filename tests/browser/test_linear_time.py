@@ -53,6 +53,7 @@ NO_TEXT: Final = {
     "session.js:gatewayUrl": "paths of the page itself",
     "settings.js:start": "reads nothing",
     "settings.js:notify": "hands the text to the browser",
+    "settings.js:inOne": "counts",
     "text.js:grouped": "a number",
     "text.js:span": "a number",
     "text.js:clock": "a number",

@@ -95,6 +95,8 @@ class SpaceView {
     this._events.abort();
     for (const part of [this._list, this._earlier, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
     byId("detail").replaceChildren();
+    byId("search").value = "";
+    byId("filter").value = "all";
     for (const id of ["me-name", "glance", "shown-count", "only-name", "announcer"]) setText(byId(id), ""); // hidden, but readable
   }
 
@@ -313,9 +315,12 @@ class SpaceView {
     for (const item of items.flatMap((one) => (one.items?.length ? one.items : [one]))) if (item.changes) this._changes.set(item.id, item.changes);
     while (this._changes.size > MAX_CHANGES) this._changes.delete(this._changes.keys().next().value);
     this._view.redrawProposals();
-    settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
     this._queue.show(items);
+    const news = items.filter((item) => item.level !== "notice" && !before.has(item.id));
     this._showTitle();
+    if (!news.length) return;
+    announce(news.length === 1 ? news[0].reason : settings.inOne(news));
+    settings.notify(news);
   }
 
   /** The tab's title counts what needs the user. */
@@ -559,7 +564,7 @@ function showOffline(state) {
 /** Lock the buttons that act on the space while it cannot be reached. */
 function lockOffline() {
   const isOffline = document.body.dataset.connection === "waiting";
-  for (const node of document.querySelectorAll("#queue-items button, #detail button")) if (node.inert !== isOffline) node.inert = isOffline;
+  for (const node of document.querySelectorAll("#queue-items button, #detail button, #messages [data-decision]")) if (node.inert !== isOffline) node.inert = isOffline;
 }
 
 /** On a narrow screen one pane is in view. */

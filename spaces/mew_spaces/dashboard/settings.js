@@ -27,11 +27,14 @@ export function start() {
   });
 }
 
+/** Several items in one line. */
+export const inOne = (items) => `${items.length} things need you`;
+
 /** Notify the user of new items, unless the page is in view. */
 export function notify(items) {
-  if (!("Notification" in window) || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
+  if (!("Notification" in window) || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
   const [first] = items;
-  const title = items.length === 1 ? `${first.participant ?? "mew"}: ${WORDS.attention[first.kind]}` : `${items.length} things need you`;
+  const title = items.length === 1 ? `${first.participant ?? "mew"}: ${WORDS.attention[first.kind]}` : inOne(items);
   try {
     const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });
     note.onclick = () => window.focus();
