@@ -34,6 +34,9 @@ FREE_PART: Final = 2
 """New tools may take half of the free tokens before a compaction, because the next question and its answer need room,
 too."""
 
+MOST_TOOLS: Final = 112
+"""OpenAI and others accept 128 tools in a request; some are the agent's own."""
+
 PROJECT: Final = Calibration().project
 """Weighs tools. It does not learn: which tools are offered must not change from call to call."""
 
@@ -42,7 +45,7 @@ UNREAD: Final = (
 )
 NO_ROOM: Final = (
     "{left:,} of its {count:,} tools are not offered to the model: the tools of participants may take {tokens:,} tokens"
-    " (projected), new ones half of what is free"
+    f" (projected), new ones half of what is free, and number {MOST_TOOLS} with the agent's own functions"
 )
 
 
@@ -105,7 +108,7 @@ class PeerTools:
             most = window_tokens // WINDOW_PART
             candidates = {name: self._candidates(name, tools, reserved, most) for name, tools, _ in offers}
             self._weighed = {name: self._weighed[name] for name in candidates}  # removes peers that left
-            self._offered = self._fitting(candidates, most)
+            self._offered = self._fitting(candidates, most, max(0, MOST_TOOLS - len(reserved)))
             self._report(most)
         return tuple(one.spec for one in self._offered)
 
@@ -139,14 +142,17 @@ class PeerTools:
         self._weighed[peer] = key, tuple(found)
         return tuple(found)
 
-    def _fitting(self, candidates: Mapping[str, tuple[_Weighed, ...]], most: int) -> tuple[_Weighed, ...]:
-        """Return the tools that fit, in each peer's order; tools offered before come first."""
+    def _fitting(self, candidates: Mapping[str, tuple[_Weighed, ...]], most: int, count: int) -> tuple[_Weighed, ...]:
+        """Return the tools that fit, `count` at most, in each peer's order; tools offered before come first."""
         before = {(one.tool.peer, one.tool.name) for one in self._offered}
         kept_tokens = sum(one.tokens for tools in candidates.values() for one in tools if _key(one) in before)
         free_tokens = None if not any(candidates.values()) else self._room.free_tokens()
         room = most if free_tokens is None else min(most, kept_tokens + max(0, free_tokens) // FREE_PART)
         shares = fair_shares({peer: sum(one.tokens for one in tools) for peer, tools in candidates.items()}, room)
-        return tuple(one for peer, tools in candidates.items() for one in _within(shares[peer], tools, before))
+        counts = fair_shares({peer: len(tools) for peer, tools in candidates.items()}, count)
+        return tuple(
+            one for peer, tools in candidates.items() for one in _within(shares[peer], tools, before, most=counts[peer])
+        )
 
     def _report(self, most: int) -> None:
         """Report the peers with omitted tools, and the reason."""
@@ -189,11 +195,13 @@ class PeerTools:
         return ToolSpec(name, f"{text[:DESCRIPTION_CHARS]} (of {tool.peer})", tool.schema)
 
 
-def _within(tokens: int, tools: tuple[_Weighed, ...], first: Collection[tuple[str, str]]) -> list[_Weighed]:
+def _within(
+    tokens: int, tools: tuple[_Weighed, ...], first: Collection[tuple[str, str]], *, most: int
+) -> list[_Weighed]:
     """Return the tools of one peer that fit into these tokens, in its order; those in `first` have precedence."""
     chosen = set[tuple[str, str]]()
     for one in sorted(tools, key=lambda one: _key(one) not in first):
-        if one.tokens <= tokens:
+        if one.tokens <= tokens and len(chosen) < most:
             tokens -= one.tokens
             chosen.add(_key(one))
     return [one for one in tools if _key(one) in chosen]

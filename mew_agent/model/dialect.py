@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -28,6 +28,11 @@ _STREAMING_REJECTED = re.compile(
 )
 
 
+# OpenAI, by name or place; Gemini.
+_TOOL_REJECTED = re.compile(
+    r"invalid schema for function '([\w-]+)'|(?:\btools\[(?=\d+\]\.function\b)|function_declarations\[)(\d{1,6})\]",
+    re.IGNORECASE,
+)
 _SAME_ROLES_REJECTED = re.compile(r"\balternat(?:e|ing)\b")
 _REASONING_REQUIRED = re.compile(
     r"missing.{0,20}reasoning_content|reasoning_content.{0,80}(?:missing|passed back)", re.IGNORECASE
@@ -49,6 +54,7 @@ class Dialect:
     names: Names = "any"
     sends_extra: bool = True  # content of tool calls that another server wanted back
     sends_reasoning: bool = False  # DeepSeek and Kimi require it back with tool calls
+    refused_tools: frozenset[str] = frozenset()  # whose schemas the server does not accept
     takes_same_roles: bool = True  # in succession; the templates of some models, such as Gemma's, raise an error
 
 
@@ -62,8 +68,19 @@ def dialect_for(host: str | None) -> Dialect:
     return Dialect(limit_key="max_completion_tokens" if is_openai(host) else "max_tokens")
 
 
-def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:
-    """Return the dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
+def adapted(
+    dialect: Dialect,
+    status: int,
+    param: str | None,
+    text: str,
+    *,
+    has_images: bool = False,
+    tools: Iterable[str] = (),
+) -> Dialect | None:
+    """Return the dialect to try after an error that names an argument (`param`, or in the body's `text`), or None.
+
+    `tools` are the names of the offered tools, in order.
+    """
     # llama.cpp answers 500 to an image that its model cannot read.
     may_refuse_images = has_images and dialect.takes_images and status in _REJECTED_STATUSES | {500}
     if may_refuse_images and _IMAGES_REJECTED.search(text):
@@ -74,12 +91,34 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
+    if (tool := _rejected_tool(text, [name for name in tools if name not in dialect.refused_tools])) is not None:
+        return replace(dialect, refused_tools=dialect.refused_tools | {tool})
+    return _messages_otherwise(dialect, text) or _arguments_otherwise(dialect, param, text)
+
+
+def _rejected_tool(text: str, names: Sequence[str]) -> str | None:
+    """Return the tool whose definition an error rejects; None if it names none of these."""
+    match = _TOOL_REJECTED.search(text)
+    if match is None:
+        return None
+    if match[2] is not None:
+        return names[int(match[2])] if int(match[2]) < len(names) else None
+    return match[1] if match[1] in names else None
+
+
+def _messages_otherwise(dialect: Dialect, text: str) -> Dialect | None:
+    """Return the dialect with other keys in its messages, if the error rejects or requires one."""
     if dialect.sends_extra and "extra_content" in text:
         return replace(dialect, sends_extra=False)
     if not dialect.sends_reasoning and _REASONING_REQUIRED.search(text):
         return replace(dialect, sends_reasoning=True)
     if dialect.names != "none" and (rejected := _NAMES_REJECTED.search(text)) is not None:
         return replace(dialect, names="none" if rejected[1] or dialect.names == "plain" else "plain")
+    return None
+
+
+def _arguments_otherwise(dialect: Dialect, param: str | None, text: str) -> Dialect | None:
+    """Return the dialect without an argument that the error names."""
     if dialect.is_streaming and (other := _streaming_otherwise(dialect, param, text)) is not None:
         return other
     if "max_completion_tokens" in text:
@@ -111,7 +150,10 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
                 "function": {"name": t.name, "description": t.description, "parameters": dict(t.parameters)},
             }
             for t in request.tools
+            if t.name not in dialect.refused_tools
         ]
+        if not body["tools"]:
+            del body["tools"]
     if request.max_output_tokens is not None:
         body[dialect.limit_key] = request.max_output_tokens
     if request.response_format is not None:

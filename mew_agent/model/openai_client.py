@@ -136,6 +136,11 @@ class OpenAIModel:
                     raise self._translated(error, offered_tools=bool(request.tools)) from error
                 if dialect.takes_images and not other.takes_images:
                     logger.warning("'%s' does not support images; prompts only mention them (%s)", self._model, error)
+                if dialect.refused_tools != other.refused_tools:
+                    refused = ", ".join(other.refused_tools - dialect.refused_tools)
+                    logger.warning(
+                        "'%s' rejects the tool '%s'; continuing without it (%s)", self._model, refused, error
+                    )
                 dialect = other
                 tried.add(other)
             else:
@@ -313,7 +318,8 @@ def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRe
         return None
     has_images = any(message.images for message in request.messages)
     text = json.dumps(error.body, default=str)
-    return dialects.adapted(dialect, error.status_code, error.param, text, has_images=has_images)
+    tools = [tool.name for tool in request.tools]
+    return dialects.adapted(dialect, error.status_code, error.param, text, has_images=has_images, tools=tools)
 
 
 async def _close(response: httpx2.Response, *, is_reusable: bool) -> None:

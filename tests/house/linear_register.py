@@ -169,7 +169,9 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
     "mew_agent.parts.archive.undo_and_recall._indented": lambda text: list(_indented(text)),
     "mew_agent.cli.space.templates._valid_id": _valid_id,
-    "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
+    "mew_agent.model.dialect.adapted": lambda text: adapted(
+        Dialect(), 400, None, text, has_images=True, tools=("add",)
+    ),
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
         [f"ada/{text}"]
     ),
@@ -245,6 +247,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.summary.with_true_citations": _PART,
     "mew_agent.compaction.extract._Facts._is_open_request": _PART,
     "mew_agent.model.dialect._streaming_otherwise": _PART,
+    "mew_agent.model.dialect._messages_otherwise": _PART,
+    "mew_agent.model.dialect._rejected_tool": _PART,
     "mew_agent.agent.shared_turn.cancelled_turn": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
     "mew_agent.cli.app.groups.OtherName.translated": _OPERATOR,

@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 
-from mew_agent.agent.peer_tools import WINDOW_PART, PeerTools, ToolRoom
+from mew_agent.agent.peer_tools import MOST_TOOLS, WINDOW_PART, PeerTools, ToolRoom
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.peer_offers import PeerTool
 from tests.support.agents import SPACE, StartAgent
@@ -102,6 +102,18 @@ async def test_a_peer_with_large_tools_leaves_room_for_the_others() -> None:
     assert 0 < len(large) < 50
     assert list(left_out) == ["more"]
     assert again == names
+
+
+async def test_no_more_tools_are_offered_than_a_request_may_have() -> None:
+    """OpenAI rejects every request with more than 128."""
+    async with space_of_peers() as (_, join), with_tools(join("tools")), join("more"), join("asker") as me:
+        await me.discover("tools")
+        me.peers.set_offers("more", tools=tuple(with_words("more", f"t{n}", 1) for n in range(200)))
+        left_out: dict[str, str] = {}
+        _, names = offered_by(me, ToolRoom(lambda: 1_000_000), left_out)
+    assert len(names) == MOST_TOOLS
+    assert [name for name in names if name.startswith("tools__")] == ["tools__add", "tools__fail", "tools__where"]
+    assert "91 of its 200 tools are not offered" in left_out["more"]
 
 
 async def test_offered_tools_stay_until_history_is_removed_and_there_is_room() -> None:

@@ -160,6 +160,39 @@ def test_a_rejected_name_is_written_otherwise(status: int, text: str, before: Na
     assert (other.names if other else None) == after
 
 
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        (
+            "Invalid schema for function 'bob__odd': In context=('properties', 'x'), array schema missing items.",
+            "bob__odd",
+        ),
+        ("Invalid 'tools[1].function.parameters': object schema missing properties.", "bob__odd"),
+        (
+            "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties[x].items: missing",
+            "bob__odd",
+        ),
+        ("Invalid schema for function 'another': missing items.", None),
+        ("Invalid 'tools[7].function.parameters': object schema missing properties.", None),
+        ("Invalid 'tools': array too long.", None),
+    ],
+)
+def test_a_tool_with_a_rejected_schema_is_left_out(text: str, tool: str | None) -> None:
+    other = adapted(FULL, 400, None, text, tools=("add", "bob__odd"))
+    assert (sorted(other.refused_tools) if other else None) == (None if tool is None else [tool])
+
+
+def test_refused_tools_are_not_offered() -> None:
+    request = ModelRequest((Message("user", "Hi."),), (ToolSpec("add", "", {}), ToolSpec("bob__odd", "", {})))
+    some, none = frozenset({"bob__odd"}), frozenset({"add", "bob__odd"})
+    (left,) = request_body(request, "m", Dialect(refused_tools=some))["tools"]
+    assert left["function"]["name"] == "add"
+    assert "tools" not in request_body(request, "m", Dialect(refused_tools=none))
+    text = "Invalid 'tools[0].function.parameters': object schema missing properties."
+    other = adapted(Dialect(refused_tools=frozenset({"add"})), 400, None, text, tools=("add", "bob__odd"))
+    assert other == Dialect(refused_tools=none), "a place among the tools that were sent"
+
+
 THOUGHT = (
     Message("user", "Add 1."),
     Message("assistant", "", tool_calls=(ToolCall("a", "add", "{}"),), reasoning="I add."),

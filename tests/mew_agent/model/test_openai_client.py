@@ -26,7 +26,16 @@ from mew_agent.errors import (
     ModelStreamCut,
     ModelUnreachable,
 )
-from mew_agent.model.interface import Message, ModelEvent, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Window
+from mew_agent.model.interface import (
+    Message,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolSpec,
+    Window,
+)
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
@@ -341,6 +350,20 @@ async def test_a_server_that_accepts_no_names_answers(
         [{"role": "user", "content": "Hi.", "name": "ada"}],
         *[[{"role": "user", "content": "ada: Hi."}]] * 2,
     ]
+
+
+async def test_one_tool_with_a_rejected_schema_does_not_end_the_others(
+    provider: RawProvider, connect: Client, chunk: ChunkMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = {"message": "Invalid schema for function 'odd': array schema missing items.", "param": "tools"}
+    answers = [provider.events(chunk("x", finish="stop"))] * 2
+    provider.answers = [provider.json({"error": error}, status=400), *answers]
+    model = connect(provider.base_url)
+    for _ in range(2):
+        await reply_of(model, ModelRequest(ASK.messages, (ToolSpec("odd", "", {}), ToolSpec("add", "", {}))))
+    offered = [[tool["function"]["name"] for tool in one.body["tools"]] for one in provider.received]
+    assert offered == [["odd", "add"], ["add"], ["add"]]
+    assert "rejects the tool 'odd'" in caplog.text
 
 
 async def test_a_server_that_rejects_everything_ends_the_retries(provider: RawProvider) -> None:
