@@ -6,7 +6,7 @@ a handler, and those for a history kept here. Sends nothing.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
@@ -324,7 +324,13 @@ class ExternalContext(Controllable):
             basis=done.basis or "projected",
             reason=reason,
         )
+        self._drop_messages(done.freed_messages)
         self.forget_figures("compacted")
+
+    def _drop_messages(self, count: int | None) -> None:
+        """Subtract messages that left the context from the last reported number (None: their number is unknown)."""
+        if self.figures is not None and self.figures.messages is not None and count is not None:
+            self.figures = replace(self.figures, messages=max(0, self.figures.messages - max(0, count)))
 
     # -- Controllable ------------------------------------------------------------------------------------
 
@@ -384,9 +390,11 @@ class ExternalContext(Controllable):
         handler = self._known(self.on_forget)
         await begun()
         with anyio.fail_after(self.handler_timeout_seconds):
-            count = await run_function(partial(handler, request), {})
+            answer = await run_function(partial(handler, request), {})
+        count = answer if isinstance(answer, int) else 0
+        self._drop_messages(count)
         self.forget_figures("compacted")
-        return count if isinstance(count, int) else 0
+        return count
 
     async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
         handler = self._known(self.on_clear)
@@ -396,6 +404,7 @@ class ExternalContext(Controllable):
         self._levels.cleared()
         self._full_at = None
         self._is_unjudged = False
+        self._drop_messages(self.figures.messages if self.figures is not None else None)
         self.forget_figures("cleared")
 
     # -- compactions at a percentage ---------------------------------------------------------------------

@@ -165,6 +165,20 @@ async def test_a_report_from_inside_the_handler_is_not_the_size_before_the_compa
     assert last_compaction(context).freed_tokens == 750
 
 
+async def test_messages_that_left_the_context_are_not_counted() -> None:
+    context = ExternalContext()
+    context.on_compact = lambda _: CompactDone(status="compacted", freed_messages=4)
+    context.on_forget = lambda _: 3
+    context.on_clear = lambda: None
+    context.report(1000, basis="reported", now=NOW, messages=12)
+    await context.compact(Compact())
+    assert context.status().messages_in_context == 8
+    await context.forget(Forget(direction="oldest"))
+    assert context.status().messages_in_context == 5
+    await context.clear()
+    assert context.status().messages_in_context == 0
+
+
 async def test_a_report_during_the_next_compaction_does_not_measure_the_last_one() -> None:
     context = ExternalContext()
     context.on_compact = lambda _: None
