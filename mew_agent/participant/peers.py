@@ -246,7 +246,8 @@ class Peers(dict[str, Peer]):
         if presence.event == "join":
             peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
             self[member.id] = peer
-            self._mark(member.id, "join")
+            if not presence.has_reported:
+                self._mark(member.id, "join")
             peer = self[member.id]
             is_new = known is None or member.id in self._early
             self._early.discard(member.id)

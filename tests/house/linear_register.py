@@ -284,6 +284,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.terminal.line_chat.enter_line": _OPERATOR,
     "mew_agent.parts.terminal.panels.matching": _OPERATOR,
     "mew_agent.parts.terminal.terminal_chat.TerminalChat._chat": _PART,
+    "mew_agent.parts.mcp.bridge.run_bridge.announce": _LIST,
     "mew_agent.parts.mcp.bridge_and_serve._parse_arguments": _OPERATOR,
     "mew_agent.parts.mcp.bridge_and_serve._parse_environment": _OPERATOR,
     "mew_agent.cli.programs.shared_process.check_settings": _OPERATOR,

@@ -96,12 +96,16 @@ class Welcome(Payload, kind=kinds.SYSTEM_WELCOME):
 
 
 class Presence(Payload, kind=kinds.SYSTEM_PRESENCE):
-    """A participant joined, left or was invited."""
+    """A participant joined, left or was invited.
+
+    `has_reported`: a status of the participant came between its join and the batch with this presence.
+    """
 
     event: Literal["join", "leave", "invited"]
     participant: Member
     invited_by: str | None = None
     reason: str | None = None
+    has_reported: bool | None = None
 
 
 class PresenceBatch(Payload, kind=kinds.SYSTEM_PRESENCE_BATCH):

@@ -242,6 +242,10 @@ class StatusBoard:
         if outdated is not None:
             self.outdated[participant] = outdated
 
+    def has_reported(self, participant: str) -> bool:
+        """Return whether a participant has sent a status since it joined."""
+        return participant in self._state.statuses and self.outdated.get(participant) != "before_join"
+
     def shift(self, by: timedelta) -> None:
         """Shift the times for the comparison of reports by a jump of the wall clock."""
         self.measured_at = {name: at + by for name, at in self.measured_at.items()}

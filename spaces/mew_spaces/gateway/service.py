@@ -7,7 +7,7 @@ or how an event is stored.
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.json_values import text_at
 from mew_protocol.payloads.context_history import ContextHistory
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import ErrorPayload
@@ -359,10 +360,20 @@ class SpaceService:
         while True:
             await self.sessions.presences.collected.wait()
             await anyio.sleep(self.sessions.presences.pause_seconds)
-            for to, changes in self.sessions.presences.drain():
-                payload = {"changes": changes}
-                batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self.now())
-                self.performer.send(frame_json(batch.encode()), to)
+            self.announce_collected()
+
+    def announce_collected(self) -> None:
+        """Send the collected presences to the sessions with batches."""
+        for to, changes in self.sessions.presences.drain():
+            payload = {"changes": [self._with_report(one) for one in changes]}
+            batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self.now())
+            self.performer.send(frame_json(batch.encode()), to)
+
+    def _with_report(self, presence: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Mark the join of a participant that has reported: its status overtook the batch, and is not an old one."""
+        name = text_at(presence, "participant", "id")
+        has_reported = presence["event"] == "join" and self.space.board.has_reported(name)
+        return {**presence, "has_reported": True} if has_reported else presence
 
     def expire(self) -> None:
         """Check timeouts, token files and a full disk. Call this regularly."""

@@ -134,7 +134,7 @@ def test_acting_as_a_program_is_refused(program: str) -> None:
 async def test_missing_space_says_how_to_start_one(command: tuple[str, ...]) -> None:
     outcome = await mew(*command)
     assert outcome.code == 2
-    assert "Start one with `mew up`" in outcome.err
+    assert "`mew init` creates one" in outcome.err
 
 
 @pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from mew_board import changes
 from mew_protocol.codec import StreamFrame, read_draft
-from mew_protocol.envelope import wire_timestamp
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import ParticipantId, Position
+from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.events import ConnectionId, FrameArrives
 from mew_spaces.gateway.auth import TokenBook
@@ -21,6 +22,8 @@ from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import Bounds, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog
 
+from mew_agent.participant.confirmed_delivery import presences_in
+from mew_agent.participant.peers import Peers
 from tests.support.channels import RecordingChannel
 
 ADA, BOB, CODER = ParticipantId("ada"), ParticipantId("bob"), ParticipantId("coder")
@@ -74,6 +77,11 @@ def kinds(channel: RecordingChannel) -> list[str]:
     return [json.loads(one)["kind"] if one[:1] in ("{", b"{") else str(one) for one in channel.written]
 
 
+def status(tokens: int) -> Any:
+    payload = {"tokens": tokens, "max_tokens": 20_000, "messages_in_context": 3, "status": "idle"}
+    return read_draft({"kind": "participant/status", "payload": payload})
+
+
 def chat(text: str) -> Any:
     return read_draft({"kind": "chat", "payload": {"text": text}})
 
@@ -89,6 +97,33 @@ def test_an_envelope_is_written_to_every_member_and_numbered(service: SpaceServi
     assert entries is not None
     assert [json.loads(entry.data)["kind"] for entry in entries] == ["system/presence", "system/presence", "chat"]
     assert service.connections == 2
+
+
+def test_a_status_that_overtakes_the_batch_with_its_join_is_not_old(service: SpaceService) -> None:
+    connection, channel = service.new_connection(), RecordingChannel()
+    service.attach(connection, channel)
+    service.join(connection, BOB, DeliveryRequest(batches_presence=True))
+    while not service.sessions.presences.collects(is_replaying=False):
+        """Other members join."""
+    for name in (CODER, ADA):
+        before, _ = joined(service, name)
+        service.receive(before, name, status(704))
+        service.leave(before)
+        again, _ = joined(service, name)
+        if name == CODER:
+            service.receive(again, name, status(805))
+    service.announce_collected()
+    peers = Peers("bob")
+    for raw in channel.written:
+        received = Envelope.model_validate_json(raw)
+        for one in presences_in(received) if received.kind == "system/presence-batch" else (received,):
+            peers.receive(one)
+    assert {one.id: (one.context.tokens, one.context.outdated) for one in peers.values()} == {
+        "coder": (805, None),
+        "ada": (704, "before_join"),
+    }
+    board = {one.id: one.outdated for one in service.board().participants}
+    assert (board["coder"], board["ada"]) == (None, "before_join")
 
 
 def test_a_departure_after_the_end_of_the_history_is_announced(service: SpaceService) -> None:
