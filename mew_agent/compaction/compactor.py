@@ -33,6 +33,7 @@ from mew_agent.context.item_sizes import kept_reply_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
+from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import features, most_tokens
 
 logger = logging.getLogger("mew_agent.compaction")
@@ -45,6 +46,10 @@ CLOSING_SHARE = (19, 20)
 
 SUMMARY_TIMEOUT_SECONDS = 60.0
 TOKENS_PER_SECOND = 1000  # speed of a slow server; a longer conversation adds to the timeout at this rate
+
+THINKING_TOKENS = 4096
+"""Added to the limit of a summary by a model that thinks, at most an eighth of the window: most providers count the
+thoughts in the limit."""
 
 MIN_ROOM_TOKENS = 64
 
@@ -94,6 +99,7 @@ async def write_summary(
     )
     items, (_, last) = plan.leaving(history.items), plan.evict
     writer.staying = [item for item in history.items if item.seq > last and item.seq not in plan.stub_seqs]
+    writer.is_thinking = has_thought("", tracker.measurement.usage) or any(item.thinking for item in history.items)
     previous, revision = history.summary, history.revision
     replaced_tokens = plan.evicted_tokens + tracker.ledger.preamble.summary_tokens
     bound = timeout_seconds + replaced_tokens / TOKENS_PER_SECOND
@@ -192,6 +198,19 @@ class _SummaryWriter:
     _may_recall: bool
     staying: Sequence[Item] = ()
     """The messages behind those that leave."""
+    is_thinking: bool = False
+    """Whether the model has thought before a reply."""
+
+    @property
+    def _most_tokens(self) -> int:
+        """The limit of a reply."""
+        thinking_tokens = min(THINKING_TOKENS, self._tracker.window.max_tokens // 8) if self.is_thinking else 0
+        return self._budget_tokens + thinking_tokens
+
+    async def _reply(self, request: ModelRequest) -> ModelReply:
+        reply = await self._call(replace(request, max_output_tokens=self._most_tokens))
+        self.is_thinking |= has_thought(reply.reasoning_text, reply.usage)
+        return reply
 
     async def from_conversation(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
@@ -204,11 +223,11 @@ class _SummaryWriter:
         ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
         staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
         sent = ledger.projected_tokens - staying + self._project(closing.message.content)
-        if (sent + self._budget_tokens) * denominator > self._tracker.window.max_tokens * numerator:
+        if (sent + self._most_tokens) * denominator > self._tracker.window.max_tokens * numerator:
             return None
         messages = (*conversation.messages, closing.message)
         try:
-            reply = await self._call(replace(conversation, messages=messages, max_output_tokens=self._budget_tokens))
+            reply = await self._reply(replace(conversation, messages=messages))
         except ContextOverflow:
             return None
         answer = replace(reply, text=closing.with_ids(reply.text))
@@ -254,7 +273,7 @@ class _SummaryWriter:
             await self._announce_piece(done, done + self._pieces(rest, summary, room))
             try:
                 messages = summary_messages(part, summary, budget_tokens, problem)
-                reply = await self._call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))
+                reply = await self._reply(ModelRequest(messages=messages))
             except ContextOverflow as overflow:
                 halvings += 1
                 if halvings > MAX_HALVINGS:
@@ -318,7 +337,7 @@ class _SummaryWriter:
         """Return the tokens that a window leaves for a summary's material."""
         numerator, denominator = INPUT_SHARE
         instructions = sum(self._project(one.content) for one in summary_messages((), None, self._budget_tokens))
-        return (window_tokens - self._budget_tokens - instructions) * numerator // denominator
+        return (window_tokens - self._most_tokens - instructions) * numerator // denominator
 
     def _next_part(
         self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int
@@ -353,6 +372,11 @@ class _SummaryWriter:
             short = clipped(item, chars)
             cost = self._project(transcript_entry(short))
         return short, cost
+
+
+def has_thought(reasoning: str, usage: Usage | None) -> bool:
+    """Return whether a model thought before a reply."""
+    return bool(reasoning or (usage is not None and usage.reasoning_tokens))
 
 
 def _refuse_growth(summary: Summary, replaced_tokens: int, tracker: Tracker) -> None:

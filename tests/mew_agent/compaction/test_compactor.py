@@ -8,6 +8,7 @@ import pytest
 
 from mew_agent.compaction.compactor import (
     MAX_HALVINGS,
+    THINKING_TOKENS,
     CompactionResult,
     SummaryCall,
     apply_plan,
@@ -205,6 +206,28 @@ async def test_hidden_reasoning_does_not_count_in_a_summarys_size() -> None:
     assert driver.history.summary.known_tokens is None
     assert driver.history.summary.written_by == "model"
     assert driver.tracker.ledger.preamble.summary_tokens < 2_000
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_model_that_thinks_has_room_for_it_in_the_limit(is_known: bool) -> None:
+    """Most providers count the thoughts in `max_tokens`: without room, nothing of the summary is left."""
+    driver, limits = long_talk(), list[int]()
+    text = "## Goal and request\nFrames of decide_3, decide_22, decide_17 and item.seq."
+
+    async def call(request: ModelRequest) -> ModelReply:
+        limits.append(request.max_output_tokens or 0)
+        thought = min(3_000, limits[-1])
+        usage = Usage(10, thought, thought + 10, reasoning_tokens=thought)
+        is_cut = thought < 3_000
+        return ModelReply("" if is_cut else text, (), "length" if is_cut else "stop", usage, "m")
+
+    if is_known:
+        keep_call(driver.tracker, Usage(10_000, 50, 10_050, reasoning_tokens=40))
+    await carry_out(driver.planned(), driver.tracker, call, trigger="requested")
+    assert driver.history.summary is not None
+    assert driver.history.summary.written_by == "model"
+    assert len(limits) == (1 if is_known else 2)
+    assert limits[-1] > THINKING_TOKENS
 
 
 # -- stubs and summaries -----------------------------------------------------------------------------------
