@@ -259,22 +259,25 @@ class StatusBoard:
         """
         if not is_whole_status(envelope):
             return None
-        sender = envelope.sender
+        sender, body = envelope.sender, envelope.body
         try:
             status = read_payload(envelope, Status)
-            for name in _FIGURES:  # members get the status as it was sent, and "5" or true is no number to them
-                if isinstance(envelope.body.get(name), str | bool):
-                    raise PayloadError(envelope.kind, f"payload.{name}", "must be a whole number")
+            for place, sent, read in (
+                ("payload", body, status),
+                ("payload.context", body.get("context"), status.context),
+            ):
+                for name, value in (sent or {}).items():
+                    # Members get the status as it was sent, and "5" or true is no number to them.
+                    if isinstance(value, str | bool) and type(getattr(read, name, None)) is int:
+                        raise PayloadError(envelope.kind, f"{place}.{name}", "must be a whole number")
             check_new_status(status, self.measured_at.get(sender))
         except PayloadError as error:
             # A status without figures is not misleading: simple clients report only their activity.
-            has_figures = not _FIGURES.isdisjoint(envelope.body)
+            has_figures = not _FIGURES.isdisjoint(body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
         self._parsed[sender] = (envelope.id, status)
         figure_at = _figure_at(status, self._state.statuses.get(sender), now)
-        reported = ReportedStatus(
-            status=dict(envelope.body), envelope_id=envelope.id, received_at=now, figure_at=figure_at
-        )
+        reported = ReportedStatus(status=dict(body), envelope_id=envelope.id, received_at=now, figure_at=figure_at)
         return accept(envelope, StateChanged((Change("statuses", sender, reported),)))
 
     def record(self, envelope: Envelope, *, is_kept: bool) -> None:

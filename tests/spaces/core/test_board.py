@@ -82,13 +82,28 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
     assert kept.tokens == 90
 
 
-@pytest.mark.parametrize("name", ["messages_in_context", "tokens", "max_tokens"])
-@pytest.mark.parametrize("figure", ["90", True])
-def test_a_figure_that_is_no_number_is_refused(name: str, figure: object) -> None:
-    receipt = StatusBoard(SpaceState()).receive(status({**WHOLE, "context": None, name: figure}), now=NOW)
+@pytest.mark.parametrize(
+    ("figures", "place"),
+    [
+        ({"messages_in_context": "4"}, "payload.messages_in_context"),
+        ({"tokens": "90"}, "payload.tokens"),
+        ({"max_tokens": True, "tokens": 1}, "payload.max_tokens"),
+        ({"latency_ms": True}, "payload.latency_ms"),
+        ({"context": {**REPORT, "prompt_tokens": "80"}}, "payload.context.prompt_tokens"),
+        ({"context": {**REPORT, "revision": True}}, "payload.context.revision"),
+    ],
+)
+def test_a_figure_that_is_no_number_is_refused(figures: dict[str, Any], place: str) -> None:
+    receipt = StatusBoard(SpaceState()).receive(status({**WHOLE, **figures}), now=NOW)
     assert receipt is not None
     assert receipt.refused is not None
-    assert receipt.refused.message == f"participant/status: payload.{name}: must be a whole number"
+    assert receipt.refused.message == f"participant/status: {place}: must be a whole number"
+
+
+def test_a_whole_number_in_any_form_and_further_keys_are_accepted() -> None:
+    board = StatusBoard(SpaceState())
+    assert post(board, status({**WHOLE, "tokens": 90.0, "my_tokens": "12", "is_mine": True}), at=NOW)
+    assert board.entry("coder", connected=True, now=NOW).status is not None
 
 
 def test_a_written_entry_has_its_status_and_age() -> None:
