@@ -47,6 +47,7 @@ class Item:
     images: tuple[Image, ...] = ()  # of a tool result
     frame_chars: int = 0  # length of the content's start that the agent wrote, such as the heading of a section
     reasoning: str = ""  # of a reply in a turn with tool calls
+    extra: str = ""  # of a reply; see `ModelReply`
 
     @property
     def own_text(self) -> str:
@@ -77,6 +78,7 @@ class _ItemFields(TypedDict, total=False):
     images: tuple[Image, ...]
     frame_chars: int
     reasoning: str
+    extra: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class History:
             asked.update(call.id for call in item.tool_calls)
             # Providers refuse a result without its call, which may have been removed while the tool ran.
             if item.role != "tool" or item.tool_call_id in asked:
-                known = (item.name, item.tool_calls, item.tool_call_id, item.images, item.reasoning)
+                known = (item.name, item.tool_calls, item.tool_call_id, item.images, item.reasoning, item.extra)
                 messages.append(Message(item.role, item.content, *known))
         if note:
             messages.append(Message("user", note))

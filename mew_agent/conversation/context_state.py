@@ -274,6 +274,7 @@ class ContextState:
             known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking) if is_as_sent else None,
             thinking=thinking,
             reasoning=reply.reasoning_text if has_calls else "",
+            extra=reply.extra,
         )
         tracker.item_added(item, size.counted_tokens, size.units)
         is_shortened = tracker.truncation is not None

@@ -518,6 +518,7 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
                 for call in event.tool_calls
             )
             text, thinking = well_formed(event.text), well_formed(event.reasoning_text)
-            return replace(event, text=text, reasoning_text=thinking, tool_calls=calls)
+            extra = well_formed(event.extra)
+            return replace(event, text=text, reasoning_text=thinking, tool_calls=calls, extra=extra)
         case _:
             assert_never(event)

@@ -52,7 +52,7 @@ class Dialect:
     limit_key: LimitKey = "max_tokens"
     takes_images: bool = True
     names: Names = "any"
-    sends_extra: bool = True  # content of tool calls that another server wanted back
+    sends_extra: bool = True  # signatures of thoughts that this or another server wanted back
     sends_reasoning: bool = False  # DeepSeek and Kimi require it back with tool calls
     refused_tools: frozenset[str] = frozenset()  # whose schemas the server does not accept
     takes_same_roles: bool = True  # in succession; the templates of some models, such as Gemma's, raise an error
@@ -108,7 +108,7 @@ def _rejected_tool(text: str, names: Sequence[str]) -> str | None:
 
 def _messages_otherwise(dialect: Dialect, text: str) -> Dialect | None:
     """Return the dialect with other keys in its messages, if the error rejects or requires one."""
-    if dialect.sends_extra and "extra_content" in text:
+    if dialect.sends_extra and ("extra_content" in text or "reasoning_details" in text):
         return replace(dialect, sends_extra=False)
     if not dialect.sends_reasoning and _REASONING_REQUIRED.search(text):
         return replace(dialect, sends_reasoning=True)
@@ -217,6 +217,8 @@ def _message(message: Message, content: str, dialect: Dialect) -> dict[str, Any]
         wire["tool_calls"] = [_tool_call(call, dialect) for call in message.tool_calls]
     if dialect.sends_reasoning and (message.reasoning or message.tool_calls):
         wire["reasoning_content"] = message.reasoning or " "  # Kimi requires one even of a call without thoughts
+    if message.extra and dialect.sends_extra:
+        wire |= json.loads(message.extra)
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire

@@ -57,7 +57,8 @@ class Message:
 
     `content` is never None: some servers answer a null with HTTP 500. `tool_calls` belong to the role `assistant`,
     `tool_call_id` to the role `tool`. The text names `images`; a model that takes none may ignore them. `reasoning` is
-    what the model thought in a turn with tool calls; send it only to a server that requires it.
+    what the model thought in a turn with tool calls; send it only to a server that requires it. For `extra`, see
+    `ModelReply`.
     """
 
     role: Role
@@ -67,6 +68,7 @@ class Message:
     tool_call_id: str | None = None
     images: tuple[Image, ...] = ()
     reasoning: str = ""
+    extra: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ class ModelReply:
     `text` and `reasoning_text` are the joined deltas. `finish_reason` is the provider's word (`stop`, `length`,
     `tool_calls`, `content_filter`). `usage` is the provider's report, or None. Never fill in an estimate: the agent
     labels estimates itself. `served_model` is the name in the reply, which may differ from the requested one.
-    `request_id` appears in logs. `streamed` is False if the reply arrived in one piece.
+    `extra` is a JSON object with keys that the server wants back in the message, or "". `request_id` appears in logs.
+    `streamed` is False if the reply arrived in one piece.
 
     `backend` identifies the machine that answered (`provider`, `system_fingerprint`); None if unknown. Two prompts are
     only compared to the token if both name the same: a router may have another model, another template or a hidden
@@ -129,6 +132,7 @@ class ModelReply:
     request_id: str | None = None
     streamed: bool = True
     backend: str | None = None
+    extra: str = ""
 
 
 ModelEvent = TextDelta | ReasoningDelta | ModelReply

@@ -30,6 +30,15 @@ SERVER_TOOLS: Final = frozenset(
 CUT: Final = ("length", "content_filter")
 """The finish reasons of an incomplete reply."""
 
+_FINISHED: Final = {
+    "max_tokens": "length",
+    **dict.fromkeys(("safety", "recitation", "blocklist", "prohibited_content", "spii"), "content_filter"),
+}
+"""Gemini's own finish reasons, some of which its OpenAI API passes on."""
+
+_SIGNATURE: Final = "reasoning.encrypted"
+"""The type of reasoning details with a signature, which OpenRouter requires back."""
+
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
 _BACKEND: Final = ("provider", "system_fingerprint")
 
@@ -60,13 +69,17 @@ class ChatReader(BodyReader):
 
     def _read_choice(self, choice: Json, reply: "ReplyEvents") -> bool:
         """Read a part of the reply. Returns whether it has content."""
-        reply.finish_reason = text_at(choice.get("finish_reason")) or reply.finish_reason
+        if reason := text_at(choice.get("finish_reason")):
+            reply.finish_reason = _FINISHED.get(reason.lower(), reason)
         if choice.get("error") or choice.get("finish_reason") == "error":
             reply.error = choice.get("error") or "finish_reason error"
         delta = object_at(choice, "delta")
         if not delta and not reply.has_content:  # after deltas, the message of the last chunk repeats all of them
             delta = object_at(choice, "message")
         reply.ran_tools |= bool(delta.get("executed_tools"))
+        if delta.get("reasoning_details"):
+            details = objects_at(delta, "reasoning_details")
+            reply.signatures += [one for one in details if one.get("type") == _SIGNATURE]
         reply.pieces += [text for text in _texts_in(delta) if text.text]
         for call in objects_at(delta, "tool_calls"):
             reply.pieces.append(call)
@@ -93,6 +106,7 @@ class ReplyEvents:
     _is_running: bool = False  # whether the usage came with a part of the text, so that more may follow
     is_whole: bool = False
     ran_tools: bool = False  # whether the server itself made several calls of the model
+    signatures: list[Json] = field(default_factory=list)  # of thoughts, which the server wants back
     pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
 
     def read(self, event: Event) -> Sequence[Delta | Json]:
@@ -245,6 +259,7 @@ class ReplyAssembly:
             reasoning_text="".join([one.text for one in self._deltas if isinstance(one, ReasoningDelta)]),
             request_id=request_id,
             streamed=is_streamed,
+            extra=json.dumps({"reasoning_details": events.signatures}, ensure_ascii=False) if events.signatures else "",
         )
 
     def _feed_call(self, piece: Json) -> None:

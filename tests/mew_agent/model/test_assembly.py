@@ -1,5 +1,6 @@
 """Replies assembled from the chunks of many providers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -133,6 +134,22 @@ def test_what_a_server_wants_back_stays_with_its_call() -> None:
     signed = {**call_piece(0, "{}", name="f"), "extra_content": {"google": {"thought_signature": "c2ln"}}}
     first, second = calls(signed, call_piece(0, "{}", name="g"))
     assert (first.extra, second.extra) == ('{"google": {"thought_signature": "c2ln"}}', "")
+
+
+def test_signatures_of_thoughts_stay_with_the_reply() -> None:
+    """OpenRouter rejects a call of Gemini without them."""
+    signed = {"type": "reasoning.encrypted", "data": "c2ln", "id": "a", "format": "google-gemini-v1", "index": 0}
+    details = [{"type": "reasoning.text", "text": "I add.", "index": 0}, signed]
+    reply = assembled(chunk(reasoning_details=details), chunk("tool_calls", tool_calls=[call_piece(0, "{}", name="f")]))
+    assert json.loads(reply.extra) == {"reasoning_details": [signed]}
+    assert assembled(chunk("stop", content="x")).extra == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "read"), [("MAX_TOKENS", "length"), ("PROHIBITED_CONTENT", "content_filter"), ("stop", "stop")]
+)
+def test_finish_reasons_of_gemini_are_read_as_those_of_openai(reason: str, read: str) -> None:
+    assert assembled(chunk(reason, content="x")).finish_reason == read
 
 
 def test_calls_without_index_are_separated_by_name_and_id() -> None:

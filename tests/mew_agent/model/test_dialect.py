@@ -226,6 +226,15 @@ def test_a_server_that_requires_the_reasoning_gets_it(text: str) -> None:
     assert adapted(other, 400, None, text) is None
 
 
+def test_signatures_of_a_reply_are_sent_until_a_server_rejects_them() -> None:
+    request = ModelRequest((Message("assistant", "", extra='{"reasoning_details": [{"data": "c2ln"}]}'),))
+    (sent,) = request_body(request, "m", FULL)["messages"]
+    assert sent["reasoning_details"] == [{"data": "c2ln"}]
+    other = adapted(FULL, 422, None, '"loc": ["body", "messages", 0, "assistant", "reasoning_details"]')
+    assert other == Dialect(sends_extra=False)
+    assert "reasoning_details" not in request_body(request, "m", other)["messages"][0]
+
+
 def test_what_a_server_wants_back_is_sent_until_one_rejects_it() -> None:
     call = ToolCall("a", "add", "{}", '{"google": {"thought_signature": "c2ln"}}')
     request = ModelRequest((Message("assistant", "", tool_calls=(call, ToolCall("b", "add", "{}"))),))
