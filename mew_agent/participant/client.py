@@ -133,6 +133,12 @@ _UNREAD_MESSAGES = 16
 """How many more the socket reads ahead: each may have the greatest size."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
+_CLOSED = (ConnectionClosed, AttributeError)
+"""What sending and closing raise on a closed connection.
+
+`websockets` aborts its transport then. In asyncio of CPython 3.11 to 3.13 this fails if the transport ended after it
+had written its buffer: it has no event loop any more.
+"""
 
 Receive = Callable[[Message], Awaitable[None]]
 
@@ -310,8 +316,8 @@ class Client:
     async def _written(self, socket: ClientConnection, raw: str | bytes) -> bool:
         try:
             await socket.send(raw)
-        except ConnectionClosed as error:
-            self._last_cause = gateway_cause(error)
+        except _CLOSED as error:
+            self._last_cause = "the connection broke" if isinstance(error, AttributeError) else gateway_cause(error)
             self._lose(socket)
             return False
         return True
@@ -321,7 +327,7 @@ class Client:
         self._closing = True
         try:
             if self._socket is not None:
-                with suppress(ConnectionClosed, OSError):
+                with suppress(OSError, *_CLOSED):
                     await self._socket.close()
         finally:
             if self._run_scope is not None:
@@ -425,7 +431,7 @@ class Client:
         try:
             yield socket
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(*_CLOSED):
                 await socket.close()
 
     async def _join(self, socket: ClientConnection, wait_seconds: float) -> None:

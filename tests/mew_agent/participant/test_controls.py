@@ -9,6 +9,7 @@ from mew_protocol.context_report import ContextReport, LastReported
 from mew_protocol.payloads.participant import Status
 from mew_settings.environment import COMPAT_VARIABLE
 
+from mew_agent.errors import NotAccepted
 from mew_agent.participant.controls import narrowed
 from mew_agent.participant.participant import Participant
 from tests.support.agents import AgentDriver
@@ -305,15 +306,11 @@ async def test_pause_resume_and_request_status_may_be_broadcast(start_agent: Sta
 @pytest.mark.parametrize(
     ("kind", "payload"),
     [
-        ("pause", {"timeout_seconds": "soon"}),
-        ("pause", {"timeout_seconds": -1}),
         ("request-status", {"fields": 5}),
         ("forget", {}),
         ("forget", {"direction": "sideways"}),
         ("forget", {"direction": "oldest", "entries": 0}),
         ("clear", {"reason": ["a", "list"]}),
-        ("shutdown", {"reason": {}}),
-        ("resume", {"reason": 5}),
     ],
 )
 async def test_an_unreadable_control_is_refused_to_its_sender(
@@ -324,6 +321,24 @@ async def test_an_unreadable_control_is_refused_to_its_sender(
         refusal = await s.recorder.first("coder", "participant/status", about=sent)
         assert refusal.to == ("ada",)
         assert refusal.body["status"].startswith("refused:payload.")
+        assert await s.ask("Still there?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("pause", {"timeout_seconds": "soon"}),
+        ("pause", {"timeout_seconds": -1}),
+        ("shutdown", {"reason": {}}),
+        ("resume", {"reason": 5}),
+    ],
+)
+async def test_the_gateway_refuses_an_unreadable_control_that_it_enforces(
+    start_agent: StartAgent, kind: str, payload: dict[str, Any]
+) -> None:
+    async with start_agent() as s:
+        with pytest.raises(NotAccepted, match=r"invalid_payload.*payload\."):
+            await s.control(kind, payload)
         assert await s.ask("Still there?")
 
 
