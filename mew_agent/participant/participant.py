@@ -373,6 +373,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         try:
+            await self.answers.cancel_all()
             return await self.session.close(kind, error, trace)
         finally:
             await self.hooks.after_leave()

@@ -504,9 +504,7 @@ class AgentAnswers:
                 exchange.second_sending.cancel()
             del self.router.exchanges[exchange.chat_id]
             self.router.answer_ids.difference_update(exchange.answer_ids)
-            if exchange.needs_cancel:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-                    await self._cancel(exchange)
+            await self._cancel(exchange)
 
     def _ask_without_session(self, exchange: Exchange) -> None:
         """Ask in the agent's own conversation.
@@ -542,15 +540,26 @@ class AgentAnswers:
             for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
         )
 
+    async def cancel_all(self) -> None:
+        """Cancel all open questions, because their asker leaves the space."""
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for exchange in self.router.exchanges.values():
+                    tasks.start_soon(self._cancel, exchange)
+
     async def _cancel(self, exchange: Exchange) -> None:
-        """Cancel the question, and the reasoning about it if that began."""
-        with suppress(GatewayError, NotPermitted):
-            about = (exchange.chat_id,)
-            await self._messenger.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=about)
-        if exchange.reasoning_id is None:
-            self.router.abandon(exchange)
-        else:
-            await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
+        """Cancel the question, and the reasoning about it if that began, unless the agent has finished."""
+        if not exchange.needs_cancel:
+            return
+        exchange.needs_cancel = False
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+            with suppress(GatewayError, NotPermitted):
+                about = (exchange.chat_id,)
+                await self._messenger.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=about)
+            if exchange.reasoning_id is None:
+                self.router.abandon(exchange)
+            else:
+                await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
 
     async def _cancel_reasoning(self, agent: str, reasoning_id: str) -> None:
         with suppress(MewAgentError):

@@ -93,6 +93,22 @@ async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
         assert cancel.context == start.id
 
 
+async def test_leaving_the_space_cancels_the_agents_work(joined: Joined) -> None:
+    async with joined("coder") as coder:
+        recorder = EnvelopeRecorder(coder)
+
+        @coder.on_chat
+        async def compact(_: ChatReceived) -> None:
+            await coder.send("participant/status", {"messages_in_context": 1, "status": "compacting"})
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with joined("ada") as ada:
+                async for _ in ada.ask_agent("coder", "Hello?"):
+                    break
+            chat = await recorder.first("ada", "chat")
+            await recorder.first("ada", "chat/cancel", about=chat)
+
+
 async def test_each_missing_answer_raises_its_own_error(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)
     async with joined("ada") as ada, joined("bob") as bob:
