@@ -412,7 +412,10 @@ class WebSocketConnection(asyncio.Protocol):
         self._end()
         self._write()
         if reads_on and self.transport.can_write_eof() and not self.transport.is_closing():
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the peer has reset the connection, but the loop has not noticed it
+                self.transport.abort()
         else:
             self.transport.close()
         self._abort_after(seconds)

@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -145,6 +146,21 @@ def send_too_much(gateway: RunningGateway) -> int | None:
 
 async def test_the_sender_of_a_much_too_large_message_gets_the_close_code(gateway: RunningGateway) -> None:
     assert await anyio.to_thread.run_sync(send_too_much, gateway) == 1009
+
+
+async def test_a_reset_after_a_much_too_large_message_logs_no_error(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(gateway, "ada") as ada:
+        with raw_socket(gateway) as connection:
+            await anyio.to_thread.run_sync(shake_hands, connection)
+            connection.sendall(frame(json.dumps({"type": "join", "token": gateway.token_of("coder")}).encode()))
+            await ada.until("system/presence")
+            # The gateway shares this thread, so it reads the start of the message after the reset.
+            connection.sendall(b"\x81\xff" + (30_000_000).to_bytes(8) + b"mask" + b"x" * 10_000)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert (await ada.until("system/presence"))["payload"]["event"] == "leave"
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 def noise(random_: random.Random) -> bytes:
