@@ -54,6 +54,10 @@ class FeedEntry:
     story: tuple[str, ...] | None = None
     """The history of a chat, step by step; None before the first request for it."""
 
+    def go_on(self) -> None:
+        """Note a sign of work that was lost: its program lives."""
+        self.is_running, self.is_lost = self.is_running or self.is_lost, False
+
     @property
     def opens(self) -> bool:
         """Whether it can be expanded: to thoughts and calls, or to the story of a chat."""
@@ -108,6 +112,7 @@ class ConversationFeed:
                 entry.is_running = True
                 return self._keep(entry)
             case kinds.REASONING_THOUGHT if work is not None:
+                work.go_on()
                 if (call := _call_in(body)) is not None:
                     work.calls.append(call)
                     del work.calls[:-MAX_CALLS]
@@ -150,10 +155,13 @@ class ConversationFeed:
         except ValueError:
             return None
         work, text = self.entries.get(f"work:{value.get('context')}"), value.get("value")
-        if work is None or not work.is_running or not isinstance(text, str):
+        if work is None or not isinstance(text, str):
             return None
         if self._streams.owner(frame.stream_id) != work.sender:
             return None  # another participant claims this work
+        work.go_on()
+        if not work.is_running:
+            return None
         if value.get("type") == "token":
             work.text = f"{work.text}{text}"[-MAX_WORK_CHARS:]
         elif value.get("type") in ("thinking", "thought"):

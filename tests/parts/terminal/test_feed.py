@@ -43,11 +43,13 @@ def test_work_of_an_agent_that_left_is_not_running() -> None:
     assert feed.lose_work(lambda name: name == "coder") == [work]
     assert work.summary == "coder: connection lost; the answer may still come"
     assert other.summary == "writer is working"
-    end = Envelope.write(
-        kinds.REASONING_CONCLUSION, id="end", ts="2026-01-01T00:00:00Z", sender="coder", payload={}, context="work-1"
-    )
-    assert feed.receive(end) is work
-    assert work.summary == "coder worked on it"
+    for kind, summary in (
+        (kinds.REASONING_THOUGHT, "coder is working"),
+        (kinds.REASONING_CONCLUSION, "coder worked on it"),
+    ):
+        sign = envelope(kind, "coder", {}).model_copy(update={"context": "work-1"})
+        assert feed.receive(sign) is work
+        assert work.summary == summary
 
 
 def test_work_keeps_the_end_of_a_long_text() -> None:
