@@ -8,6 +8,7 @@ from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
 from tests.browser.test_dashboard import REPORTED, WINDOW, log, part, row
+from tests.support.waiting import until
 
 CALL = {"method": "tools/call", "params": {"name": "deploy", "arguments": {"to": "test"}}}
 
@@ -92,8 +93,11 @@ async def test_a_turn_of_an_agent_that_left_is_not_working(open_dashboard: OpenD
     await lost.wait_for()
     await expect(log(page).get_by_text("working …")).to_have_count(0)
     async with join("coder") as coder:  # the same program, after an outage
-        await coder.send_envelope(kinds.REASONING_CONCLUSION, {"message": "done"}, context=turn)
+        await coder.send_envelope(kinds.REASONING_THOUGHT, {"reasoning": "I go on."}, context=turn)
+        await log(page).get_by_text("working …").wait_for()
         await expect(lost).to_have_count(0)
+        await coder.send_envelope(kinds.REASONING_CONCLUSION, {"message": "done"}, context=turn)
+        await expect(log(page).get_by_text("working …")).to_have_count(0)
 
 
 async def test_a_page_that_opens_shows_no_turn_of_an_absent_agent_as_working(
@@ -349,3 +353,78 @@ async def test_a_search_ends_with_the_session(gateway: RunningGateway, open_dash
     await page.get_by_role("button", name="Sign out").click()
     await open_dashboard("eve")
     await expect(page.locator("#shown-count")).to_have_text("5")
+
+
+async def test_a_participant_that_is_removed_reads_that_it_was_signed_out(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    async with join("ada") as ada:
+        page = await open_dashboard("eve")
+        await ada.send_envelope(kinds.CHAT, {"text": "for eve's eyes"})
+        await log(page).get_by_text("for eve's eyes").wait_for()
+        await ada.send_envelope(kinds.SPACE_KICK, {"participant_id": "eve"})
+        await expect(page.get_by_role("alert")).to_contain_text("You were signed out: invalid token")
+        await expect(page.get_by_text("for eve's eyes")).to_have_count(0)
+
+
+async def test_another_participant_thinks_ends_and_cancels_nothing_of_others(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        turn = await coder.request(kinds.REASONING_START, {"message": "x"}, to=["ada"])
+        chat = await coder.request(kinds.CHAT, {"text": "my question"}, to=["ada"])
+        await writer.send_envelope(kinds.REASONING_THOUGHT, {"reasoning": "forged"}, context=turn)
+        await writer.send_envelope(kinds.REASONING_CONCLUSION, {"message": "forged"}, context=turn)
+        await writer.send_envelope(kinds.CHAT_CANCEL, {}, to=["ada"], about=[chat])
+        await writer.send_envelope(kinds.CHAT, {"text": "all sent"})
+        await log(page).get_by_text("all sent").wait_for()
+        shown = log(page).locator("article.turn")
+        await expect(shown).to_have_attribute("data-state", "running")
+        await expect(shown).not_to_contain_text("forged")
+        await expect(log(page).locator("article.thought")).to_contain_text("writer thinks")
+        await expect(log(page).get_by_text("cancelled")).to_have_count(0)
+        await coder.send_envelope(kinds.CHAT_CANCEL, {}, to=["ada"], about=[chat])
+        await log(page).get_by_text("cancelled").wait_for()
+
+
+async def test_a_tool_result_is_that_of_the_asked_participant(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+
+    def result(text: str) -> dict[str, object]:
+        return {"result": {"content": [{"type": "text", "text": text}]}}
+
+    async with join("coder") as coder, join("writer") as writer, join(HOSTILE) as hostile:
+        alone = await coder.request(kinds.MCP_REQUEST, CALL, to=["writer"])
+        await log(page).locator("details.tool").wait_for()
+        await coder.request(kinds.REASONING_START, {"message": "x"}, to=["ada"])
+        in_turn = await coder.request(kinds.MCP_REQUEST, CALL, to=["writer"])
+        await expect(log(page).locator("details.tool")).to_have_count(2)
+        for request in (alone, in_turn):
+            await hostile.send_envelope(kinds.MCP_RESPONSE, result("forged"), to=["coder"], about=[request])
+        await hostile.send_envelope(kinds.CHAT, {"text": "all sent"})
+        await log(page).get_by_text("all sent").wait_for()
+        await expect(log(page).locator("details.tool[data-state=called]")).to_have_count(2)
+        for request in (alone, in_turn):
+            await writer.send_envelope(kinds.MCP_RESPONSE, result("true"), to=["coder"], about=[request])
+        await expect(log(page).locator("details.tool[data-state=answered]")).to_have_count(2)
+
+
+async def test_an_answer_after_signing_out_draws_nothing(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        held.append(route)
+
+    async with join("coder") as coder:
+        await coder.request(kinds.MCP_PROPOSAL, CALL, to=["writer"])
+        await page.locator("#queue-items").get_by_role("button", name="Approve").wait_for()
+        await page.route("**/programs", hold)
+        await coder.send_envelope(kinds.SPACE_INVITE, {"participant_id": "bea", "initial_capabilities": []})
+        await until(lambda: held)  # the page reads the permissions again
+        await page.get_by_role("button", name="Sign out").click()
+        async with page.expect_event("requestfinished"):
+            await held[0].continue_()
+        await page.evaluate(FRAMES)
+        await expect(page.locator("#queue-items")).to_be_empty()

@@ -234,7 +234,7 @@ class SpaceView {
 
   _follow(connection) {
     this._connection = connection;
-    if (connection.state === "refused") return this._onRefused(connection.message);
+    if (connection.state === "refused") return this._onRefused(connection.message, this._board.space !== undefined);
     if (connection.state === "waiting" && !this._wasLost) {
       this._wasLost = true;
       this._conversation.missedFrames();
@@ -262,6 +262,7 @@ class SpaceView {
       this._allowed = new Map(answer.participants.map((one) => [one.id, one.allowed ?? []]));
       this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
       this._programs = await this._requests.read(`spaces/${encodeURIComponent(this._session.space)}/programs`);
+      if (this._events.signal.aborted) return;
       this._composer.offer(this._others());
       this._view.redrawProposals();
       this._queue.redraw();
@@ -467,6 +468,7 @@ class SpaceView {
 
   /** Draw once for all events that arrive before the next frame. */
   _showSoon() {
+    if (this._events.signal.aborted) return; // the answer came after the user signed out
     this._drawing ??= requestAnimationFrame(() => this._show());
   }
 
@@ -590,9 +592,9 @@ function open(session, refusal) {
   store(session);
   setText(byId("me-name"), session.participant);
   showPane("conversation");
-  view = new SpaceView(session, (message) => {
+  view = new SpaceView(session, (message, wasSignedIn) => {
     store(undefined);
-    open({ ...session, token: "" }, `Sign-in failed: ${text.sentence(message)}`);
+    open({ ...session, token: "" }, `${wasSignedIn ? "You were signed out" : "Sign-in failed"}: ${text.sentence(message)}`);
   });
   return view.run();
 }

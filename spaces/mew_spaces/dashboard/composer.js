@@ -39,10 +39,10 @@ export class Composer {
   }
 
   close() {
+    this.say(undefined); // it may have a token
     this._events.abort();
     this._input.value = "";
     this._target.replaceChildren();
-    this.say(undefined); // it may have a token
   }
 
   /** The chosen recipient, undefined for everyone. */
@@ -79,6 +79,7 @@ export class Composer {
 
   /** Show an answer or a problem below the input. */
   say(words, isProblem = false) {
+    if (this._events.signal.aborted) return;
     const line = byId("composer-answer");
     setTextOrHide(line, words);
     line.dataset.problem = String(isProblem);

@@ -100,8 +100,9 @@ export class Conversation {
     }
     if (typeof frame?.context !== "string" || typeof frame.value !== "string") return;
     const turn = this._byId.get(frame.context);
-    if (turn?.type !== "turn" || turn.state !== "running" || turn.hasHole) return;
-    if (this._owners.get(streamId) !== turn.from) return;
+    if (turn?.type !== "turn" || this._owners.get(streamId) !== turn.from) return;
+    goOn(turn);
+    if (turn.state !== "running" || turn.hasHole) return;
     if (frame.type === "token" && turn.text.length < MAX_STREAM_CHARS) turn.text += frame.value;
     else if (frame.type === "thinking" && turn.thinking.length < MAX_STREAM_CHARS) turn.thinking += frame.value;
     else return;
@@ -209,7 +210,7 @@ export class Conversation {
 
   _chatCancel(envelope) {
     const chat = this._found(idsOf(envelope), "chat");
-    if (chat) this._touch(chat, { isCancelled: true });
+    if (chat?.from === String(envelope.from)) this._touch(chat, { isCancelled: true });
   }
 
   _start(envelope, payload) {
@@ -221,7 +222,7 @@ export class Conversation {
 
   _turnOf(envelope) {
     const found = this._byId.get(envelope.context) ?? this._found(idsOf(envelope), "turn");
-    return found?.type === "turn" ? found : undefined;
+    return found?.type === "turn" && found.from === String(envelope.from) ? found : undefined;
   }
 
   _thought(envelope, payload) {
@@ -231,6 +232,7 @@ export class Conversation {
       if (words) this._add({ id: envelope.id, type: "thought", ts: envelope.ts, from: String(envelope.from), to: [], text: words });
       return;
     }
+    goOn(turn);
     if (payload.action === "respond") return;
     if (payload.action === "tool" && typeof payload.actionInput?.tool === "string") {
       const { tool, arguments: args } = payload.actionInput;
@@ -265,7 +267,7 @@ export class Conversation {
     const { tool, args } = callIn(payload);
     const turn = this.runningTurn(String(envelope.from));
     const announced = turn?.tools.find((row) => row.request === undefined && (row.tool === tool || row.tool.endsWith(tool)));
-    const row = { tool, args, state: "called", from: String(envelope.from), peer: names(envelope)[0], request: envelope.id };
+    const row = { tool, args, state: "called", from: String(envelope.from), peer: names(envelope)[0], asked: names(envelope), request: envelope.id };
     if (announced) Object.assign(announced, row);
     else if (turn) addTool(turn, row);
     if (turn) {
@@ -284,11 +286,13 @@ export class Conversation {
 
   _answered(entry, envelope, payload) {
     // Ignore answers of others: the page shows the result as that of the participant that was asked.
-    if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(String(envelope.from))) return;
+    const from = String(envelope.from);
+    if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(from)) return;
+    if (entry.type === "tool" && entry.to.length && !entry.to.includes(from)) return;
     if (entry.type === "proposal" && entry.state === "open") this._approve(entry, envelope, entry.to);
     const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };
     if (entry.row) this._touch(entry, { row: { ...entry.row, ...outcome } });
-    const row = entry.tools?.find((one) => idsOf(envelope).includes(one.request));
+    const row = entry.tools?.find((one) => idsOf(envelope).includes(one.request) && (!one.asked.length || one.asked.includes(from)));
     if (row) {
       Object.assign(row, outcome);
       this._touch(entry, {});
@@ -362,6 +366,11 @@ const HANDLERS = {
   "participant/status": "_answer",
   "system/presence": "_presence",
 };
+
+/** A turn that was lost goes on: its program lives. */
+function goOn(turn) {
+  if (turn.state === "lost") turn.state = "running";
+}
 
 function addTool(turn, row) {
   turn.tools.push(row);

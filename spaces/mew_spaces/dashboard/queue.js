@@ -101,6 +101,7 @@ export class Queue {
   }
 
   _draw() {
+    if (this._events.signal.aborted) return; // another participant may have signed in
     const key = JSON.stringify([this._items, [...this._open], this._rejecting, this._confirming, [...this._answers], this._isWhole, this._opened.size]);
     if (key === this._drawn) return;
     clearTimeout(this._soon);
