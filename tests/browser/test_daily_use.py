@@ -428,3 +428,26 @@ async def test_an_answer_after_signing_out_draws_nothing(open_dashboard: OpenDas
             await held[0].continue_()
         await page.evaluate(FRAMES)
         await expect(page.locator("#queue-items")).to_be_empty()
+
+
+async def test_older_messages_that_arrive_after_signing_out_are_not_shown(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    async with join("coder") as coder:
+        for index in range(510):
+            await coder.send_envelope(kinds.CHAT, {"text": f"message {index}."})
+        page = await open_dashboard()
+        await log(page).get_by_text("message 509.").wait_for()
+        held: list[Route] = []
+
+        async def hold(route: Route) -> None:
+            held.append(route)
+
+        await page.route("**/messages?*", hold)
+        await page.get_by_role("button", name="Load older messages").click()
+        await until(lambda: held)
+        await page.get_by_role("button", name="Sign out").click()
+        async with page.expect_event("requestfinished"):
+            await held[0].continue_()
+        await page.evaluate(FRAMES)
+        await expect(page.locator("#messages")).to_be_empty()

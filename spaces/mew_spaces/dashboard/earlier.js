@@ -35,6 +35,7 @@ export class EarlierMessages {
   }
 
   close() {
+    this._isClosed = true;
     this._list.removeEventListener("scroll", this._onScroll);
   }
 
@@ -93,6 +94,7 @@ export class EarlierMessages {
   async _loadPage() {
     const place = this._place;
     const answer = await this._read({ before: place, limit: PAGE, view: 1 });
+    if (this._isClosed) return 0;
     this._follow();
     if (this._place !== place) return 0; // entries between these and the page were dropped meanwhile
     const envelopes = (answer.messages ?? []).map((one, index) => ({ ...one, said: answer.said?.[index] ?? undefined, position: answer.positions?.[index] }));
