@@ -10,6 +10,7 @@ call from the proposed peer, and only that peer's response is the result.
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
 """How long sending a cancellation may take; its sender is often being cancelled itself."""
+
+LATE_CANCEL_SECONDS: Final = 600.0
+"""How long a cancellation waits for a lost gateway in the background."""
 
 KEPT_APPROVALS: Final = 100
 """How many of our proposals to ourselves are remembered, for participants that decide about one too late."""
@@ -338,8 +342,13 @@ class McpClient:
     async def _send_even_if_cancelled(self, kind: str, payload: dict[str, Any], about: PendingRequest) -> None:
         if not self._messenger.may_send(kind, payload, (about.peer,)):
             return
-        with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(GatewayError, NotPermitted):
-            await self._messenger.send(kind, payload, to=about.peer, correlation_id=(about.sent.id,))
+        envelope = self._messenger.draft(kind, payload, to=(about.peer,), correlation_id=(about.sent.id,))
+        send, session = self._messenger.send_envelope, self._messenger.session
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True) as attempt, suppress(GatewayError, NotPermitted):
+            await send(envelope)
+        if attempt.cancelled_caught and not session.client.is_ending:
+            # Without a gateway, the call would stay open, and a later approval would carry it out.
+            session.start_soon(partial(send, envelope, wait_seconds=LATE_CANCEL_SECONDS))
 
 
 def _result(reply: Envelope) -> Any:

@@ -24,6 +24,7 @@ from mew_agent.participant.messenger import PendingRequest, PendingRequests
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
 from tests.support.agents import EnvelopeRecorder
+from tests.support.faulty_link import faulty_link
 from tests.support.peers import PEERS, SOON, Join, space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -529,3 +530,20 @@ async def test_unreadable_list_raises_bad_answer() -> None:
         answering(bob, {"result": {"tools": "none"}}, to="request")
         with pytest.raises(BadAnswer, match="expected a list of tools"):
             await me.discover("bob")
+
+
+async def test_a_proposal_given_up_without_a_gateway_is_withdrawn_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.participant.mcp_client.CANCEL_SECONDS", 0.05)
+    async with space_of_peers() as (gateway, join), faulty_link(gateway.port) as link, join("ada") as ada:
+        token = gateway.token_of("proposer")
+        async with join("bob"), Participant(link.url, space="demo", id="proposer", token=token) as proposer:
+            await until(lambda: "bob" in proposer.peers)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(proposer.propose, "bob", "tools/list")
+                    await until(lambda: len(ada.proposals) == 1)
+                    link.go_dark()
+                    tasks.cancel_scope.cancel()
+                await link.cut()
+                link.release()
+                await until(lambda: not ada.proposals)
