@@ -9,8 +9,7 @@ call from the proposed peer, and only that peer's response is the result.
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,19 +24,13 @@ from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, is_same_call
 
 from mew_agent import tracing
-from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerFailed, Refused, Rejected
+from mew_agent.errors import AnswerLost, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger, PendingRequest
 
 if TYPE_CHECKING:
     from mew_agent.tools.sources import CallContext
 
 CANCELLED: Final = "notifications/cancelled"
-CANCEL_SECONDS: Final = 2.0
-"""How long sending a cancellation may take; its sender is often being cancelled itself."""
-
-LATE_CANCEL_SECONDS: Final = 600.0
-"""How long a cancellation waits for a lost gateway in the background."""
-
 KEPT_APPROVALS: Final = 100
 """How many of our proposals to ourselves are remembered, for participants that decide about one too late."""
 
@@ -340,15 +333,9 @@ class McpClient:
         return "it is paused" if known is not None and known.context.is_paused else otherwise
 
     async def _send_even_if_cancelled(self, kind: str, payload: dict[str, Any], about: PendingRequest) -> None:
-        if not self._messenger.may_send(kind, payload, (about.peer,)):
-            return
-        envelope = self._messenger.draft(kind, payload, to=(about.peer,), correlation_id=(about.sent.id,))
-        send, session = self._messenger.send_envelope, self._messenger.session
-        with anyio.move_on_after(CANCEL_SECONDS, shield=True) as attempt, suppress(GatewayError, NotPermitted):
-            await send(envelope)
-        if attempt.cancelled_caught and not session.client.is_ending:
-            # Without a gateway, the call would stay open, and a later approval would carry it out.
-            session.start_soon(partial(send, envelope, wait_seconds=LATE_CANCEL_SECONDS))
+        if self._messenger.may_send(kind, payload, (about.peer,)):
+            draft = self._messenger.draft(kind, payload, to=(about.peer,), correlation_id=(about.sent.id,))
+            await self._messenger.send_even_if_cancelled(draft)
 
 
 def _result(reply: Envelope) -> Any:

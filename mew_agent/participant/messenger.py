@@ -7,7 +7,7 @@ and pauses before sending, matches answers with requests, detects when no answer
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -339,6 +339,11 @@ class SpaceSession:
 
 REFUSED_TEXT: Final = "I do not answer this message: {problem}."
 MAX_ANSWERED: Final = 1_000
+CANCEL_SECONDS: Final = 2.0
+"""How long sending a cancellation may take."""
+
+LATE_CANCEL_SECONDS: Final = 600.0
+"""How long a cancellation waits for a lost gateway in the background."""
 
 
 class Messenger:
@@ -448,6 +453,16 @@ class Messenger:
             return await client.send(envelope, wait_seconds=wait_seconds)
         await client.send_unconfirmed(envelope, wait_seconds=wait_seconds)
         return None
+
+    async def send_even_if_cancelled(self, envelope: Envelope) -> None:
+        """Send an envelope that cancels our request, although the caller is often being cancelled itself.
+
+        Waits a moment. If the gateway is away, it is sent later: the request would stay open, and be carried out.
+        """
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True) as attempt, suppress(GatewayError, NotPermitted):
+            await self.send_envelope(envelope)
+        if attempt.cancelled_caught and not self.session.client.is_ending:
+            self.session.start_soon(partial(self.send_envelope, envelope, wait_seconds=LATE_CANCEL_SECONDS))
 
     async def refuse_chat(
         self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None, **sending: Any

@@ -35,7 +35,7 @@ from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.gaps import StreamGap
-from mew_agent.participant.messenger import Messenger, is_refusal
+from mew_agent.participant.messenger import CANCEL_SECONDS, Messenger, is_refusal
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
 
 if TYPE_CHECKING:  # only a participant that asks agents builds answers
@@ -451,7 +451,6 @@ INACTIVITY_SECONDS: Final = 300.0
 """How long an agent may show no activity before its answer is given up."""
 
 SEND_SECONDS: Final = 10.0
-CANCEL_SECONDS: Final = 2.0
 _ASKER_LEFT: Final = {"reason": "the asker left"}
 
 
@@ -552,13 +551,13 @@ class AgentAnswers:
         if not exchange.needs_cancel:
             return
         exchange.needs_cancel = False
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-            with suppress(GatewayError, NotPermitted):
-                about = (exchange.chat_id,)
-                await self._messenger.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=about)
-            if exchange.reasoning_id is None:
-                self.router.abandon(exchange)
-            else:
+        if exchange.reasoning_id is None:
+            self.router.abandon(exchange)
+        to, about = (exchange.agent,), (exchange.chat_id,)
+        draft = self._messenger.draft(kinds.CHAT_CANCEL, _ASKER_LEFT, to=to, correlation_id=about)
+        await self._messenger.send_even_if_cancelled(draft)
+        if exchange.reasoning_id is not None:
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
                 await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
 
     async def _cancel_reasoning(self, agent: str, reasoning_id: str) -> None:

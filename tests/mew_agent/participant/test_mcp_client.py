@@ -533,7 +533,7 @@ async def test_unreadable_list_raises_bad_answer() -> None:
 
 
 async def test_a_proposal_given_up_without_a_gateway_is_withdrawn_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.participant.mcp_client.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("mew_agent.participant.messenger.CANCEL_SECONDS", 0.05)
     async with space_of_peers() as (gateway, join), faulty_link(gateway.port) as link, join("ada") as ada:
         token = gateway.token_of("proposer")
         async with join("bob"), Participant(link.url, space="demo", id="proposer", token=token) as proposer:

@@ -109,6 +109,28 @@ async def test_leaving_the_space_cancels_the_agents_work(joined: Joined) -> None
             await recorder.first("ada", "chat/cancel", about=chat)
 
 
+async def test_a_question_left_without_a_gateway_is_cancelled_later(
+    gateway: RunningGateway, joined: Joined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.participant.messenger.CANCEL_SECONDS", 0.05)
+    async with faulty_link(gateway.port) as link, joined("coder") as coder:
+        recorder = EnvelopeRecorder(coder)
+        async with Participant(link.url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
+
+            async def ask() -> None:
+                await ada.ask_agent("coder", "Hello?")
+
+            with anyio.fail_after(PATIENCE_SECONDS):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(ask)
+                    chat = await recorder.first("ada", "chat")
+                    link.go_dark()
+                    tasks.cancel_scope.cancel()
+                await link.cut()
+                link.release()
+                await recorder.first("ada", "chat/cancel", about=chat)
+
+
 async def test_each_missing_answer_raises_its_own_error(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)
     async with joined("ada") as ada, joined("bob") as bob:
