@@ -96,6 +96,7 @@ class HttpConnection(asyncio.Protocol):
         self._exchange: HttpExchange | None = None
         """The request that is being answered."""
         self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._has_answered = False
         self._is_refused = False
@@ -140,12 +141,15 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable.clear()
+        self._watch_reader()
 
     def resume_writing(self) -> None:
         self.writable.set()
+        self._ignore_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
+        self._ignore_reader()
         self.connections.remove(self)
         self.writable.set()
         exchange, self._exchange = self._exchange, None
@@ -422,6 +426,23 @@ class HttpConnection(asyncio.Protocol):
             self._deadline = self.connections.loop.call_later(LAST_READ_SECONDS, self._close)
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long")
+
+    def _watch_reader(self) -> None:
+        """Close the connection if the client reads nothing for long. One that reads slowly stays."""
+        unread_bytes = self.transport.get_write_buffer_size()
+
+        def check() -> None:
+            if self.transport.get_write_buffer_size() < unread_bytes:
+                self._watch_reader()
+            else:
+                self.transport.abort()
+
+        self._stalled = self.connections.loop.call_later(self.options.stalled_seconds, check)
+
+    def _ignore_reader(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _abort_after(self, seconds: float) -> None:
         self._cancel_deadline()

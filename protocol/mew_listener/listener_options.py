@@ -17,6 +17,7 @@ BODY_BYTES = 64 * 1024 * 1024
 
 HEADER_SECONDS = 10.0
 REQUEST_SECONDS = 120.0
+STALLED_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class ListenerOptions:
     header_seconds: float = field(default_factory=lambda: HEADER_SECONDS)
     request_seconds: float = field(default_factory=lambda: REQUEST_SECONDS)
     """How long a request may take from its headers to the end of its body, and a stranger's to its response's end."""
+    stalled_seconds: float = STALLED_SECONDS
+    """How long a client may read nothing of a response that waits for it."""
     stop_seconds: float = STOP_SECONDS
     is_open: bool = False
     """Whether the server answers everybody: a request counts as a stranger's only until its body is complete."""

@@ -1,12 +1,13 @@
 """The HTTP server on real sockets."""
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from mew_listener.connection_limits import UnjoinedLimits
-from mew_listener.http_connection import authenticate, bearer_of
+from mew_listener.http_connection import admit, authenticate, bearer_of
 from mew_listener.listener_options import ListenerOptions
-from mew_listener.serving import listening_socket, serving
+from mew_listener.serving import listening_socket, serving, while_connected
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -81,6 +82,33 @@ async def test_a_client_with_many_unfinished_requests_loses_its_own_first() -> N
             assert (await sent[0].receive()).startswith(b"HTTP/1.1 200")
         for one in sent:
             await one.aclose()
+
+
+async def test_a_client_that_reads_nothing_of_a_stream_is_disconnected() -> None:
+    ended = dict[str, anyio.Event](idle=anyio.Event(), slow=anyio.Event())
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        admit(scope, "ada")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            async with while_connected(receive):
+                while True:
+                    await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+                    await anyio.lowlevel.checkpoint()
+        finally:
+            ended[scope["path"].strip("/")].set()
+
+    options = ListenerOptions(stalled_seconds=0.5)
+    async with serving(stream, host="127.0.0.1", port=0, stopping=lambda: None, options=options) as url:
+        port = httpx2.URL(url).port or 0
+        idle, slow = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(2)]
+        await idle.send(b"GET /idle HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await slow.send(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with idle, slow:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while not ended["idle"].is_set():
+                    await slow.receive(1_000)
+            assert not ended["slow"].is_set()
 
 
 @pytest.mark.parametrize(
