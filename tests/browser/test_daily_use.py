@@ -143,6 +143,10 @@ async def test_no_button_of_another_participant_works_offline(config: SpaceConfi
     await expect(page.locator("#detail button:not([inert])")).to_have_count(0)
 
 
+PRESS = "one => one.click()"
+"""A real click would first scroll to the button, and that loads older messages, too."""
+
+
 async def test_older_messages_continue_where_the_page_begins(open_dashboard: OpenDashboard, join: Join) -> None:
     """A page drops its oldest entries; older messages are then read from there, not from where it began."""
     page = await open_dashboard()
@@ -151,7 +155,7 @@ async def test_older_messages_continue_where_the_page_begins(open_dashboard: Ope
             await coder.send_envelope(kinds.CHAT, {"text": f"message {index}."})
         await log(page).get_by_text("message 699.").wait_for()
         await expect(log(page).get_by_text("message 50.")).to_have_count(0)
-        await page.get_by_role("button", name="Load older messages").click()
+        await page.get_by_role("button", name="Load older messages").evaluate(PRESS)
         await log(page).get_by_text("message 50.").wait_for(state="attached")
         await expect(log(page).get_by_text("…", exact=True)).to_have_count(0)  # the page draws a part at a time
     numbers = "all => all.map((one) => Number(/message (\\d+)/.exec(one.textContent)[1]))"
@@ -431,20 +435,22 @@ async def test_an_answer_after_signing_out_draws_nothing(open_dashboard: OpenDas
 
 
 async def test_older_messages_that_arrive_after_signing_out_are_not_shown(
-    open_dashboard: OpenDashboard, join: Join
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
 ) -> None:
     async with join("coder") as coder:
         for index in range(510):
             await coder.send_envelope(kinds.CHAT, {"text": f"message {index}."})
+        await until(lambda: gateway.service.log.position.sequence > 510)
         page = await open_dashboard()
-        await log(page).get_by_text("message 509.").wait_for()
+        older = page.get_by_role("button", name="Load older messages")
+        await older.wait_for()  # the page has asked whether there are any
         held: list[Route] = []
 
         async def hold(route: Route) -> None:
             held.append(route)
 
         await page.route("**/messages?*", hold)
-        await page.get_by_role("button", name="Load older messages").click()
+        await older.evaluate(PRESS)
         await until(lambda: held)
         await page.get_by_role("button", name="Sign out").click()
         async with page.expect_event("requestfinished"):

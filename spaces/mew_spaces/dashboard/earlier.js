@@ -50,7 +50,7 @@ export class EarlierMessages {
   async _lookForOlder() {
     try {
       const { messages = [], more } = await this._read({ before: this._place, limit: 1 });
-      this._hasMore = messages.length > 0 || more === true;
+      this._hasMore ||= messages.length > 0 || more === true; // the page may have dropped entries meanwhile
     } catch {
       this._hasMore = true; // so that pressing the button shows the error
     }
