@@ -89,7 +89,7 @@ class ChatTurn:
     async def attempt(self) -> bool:
         """Answer the chat. Returns False if the gateway did not confirm the answer: the chat is queued again.
 
-        Any other failure is logged and ends the attempt only. A sender without an answer is told of it.
+        Any other failure is logged and ends the attempt only. A sender without an answer receives a failure.
         """
         chat, answering = self.question.envelope, self.answering
         try:

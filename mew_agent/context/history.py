@@ -5,7 +5,6 @@ know tokens, models or time; ids and timestamps come as arguments.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Required, TypedDict, Unpack
@@ -14,9 +13,8 @@ from mew_protocol.context_report import SummaryWriter
 from pydantic_core import from_json
 
 from mew_agent.model.image import Image
-from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ToolCall
+from mew_agent.model.interface import Message, ToolCall, plain_name
 
-_FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 INVALID_ARGUMENTS: Final = "INVALID_JSON"
 
 ItemRole = Literal["user", "assistant", "tool"]
@@ -239,10 +237,9 @@ def replayable(call: ToolCall) -> ToolCall:
     Many servers refuse every request whose history has a call with arguments that are no JSON object, or with a name of
     other characters than those of function names.
     """
-    name, arguments = _FOREIGN_TO_NAMES.sub("_", call.name)[:MAX_NAME_LENGTH] or "_", call.arguments
     try:
-        is_object = isinstance(from_json(arguments, allow_inf_nan=False), dict)
+        is_object = isinstance(from_json(call.arguments, allow_inf_nan=False), dict)
     except ValueError:
         is_object = False
-    valid = arguments if is_object else json.dumps({INVALID_ARGUMENTS: arguments})
-    return replace(call, name=name, arguments=valid)
+    valid = call.arguments if is_object else json.dumps({INVALID_ARGUMENTS: call.arguments})
+    return replace(call, name=plain_name(call.name), arguments=valid)

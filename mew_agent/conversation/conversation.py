@@ -453,7 +453,7 @@ class Conversation:
                 await self.state.remove_turn(turn)
 
     async def remove_unaccepted(self, problem: str) -> None:
-        """Remove what no answered request contained, because a request with it was rejected and the next one would be.
+        """Remove the items that no answered request contained: the provider rejected them, and would again.
 
         The archive has it, with this reason.
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from mew_agent.model.image import Image
-from mew_agent.model.interface import MAX_NAME_LENGTH, Message, ModelRequest, ToolCall
+from mew_agent.model.interface import Message, ModelRequest, ToolCall, plain_name
 
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
 EARLIER: Final = "[The messages before are no longer in your context.]"
@@ -38,7 +38,6 @@ _REASONING_REQUIRED = re.compile(
     r"missing.{0,20}reasoning_content|reasoning_content.{0,80}(?:missing|passed back)", re.IGNORECASE
 )
 _NAMES_REJECTED = re.compile(r"messages\W+\d+\W+(user\W+|property\W+)?name\b")
-_FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 _IMAGES_REJECTED = re.compile(r"image|vision|multi-?modal|content\b[^.]{0,40}\bstring", re.IGNORECASE)
 
@@ -210,7 +209,7 @@ def _message(message: Message, content: str, dialect: Dialect) -> dict[str, Any]
         if dialect.names == "none":
             wire["content"] = f"{message.name}: {content}"
         elif dialect.names == "plain":
-            wire["name"] = _FOREIGN_TO_NAMES.sub("_", message.name)[:MAX_NAME_LENGTH]
+            wire["name"] = plain_name(message.name)
         else:
             wire["name"] = message.name
     if message.tool_calls:

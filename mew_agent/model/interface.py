@@ -24,6 +24,7 @@ not inherit from anything. The smallest useful one:
             pass
 """
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -32,7 +33,15 @@ from mew_agent.model.image import Image
 from mew_agent.model.usage import Usage
 
 MAX_NAME_LENGTH: Final = 64
-"""The most characters of a tool's name that model servers accept."""
+"""The most characters of a name that model servers accept."""
+
+_FOREIGN_TO_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def plain_name(name: str) -> str:
+    """Return a name of a tool or an author with only the characters that model servers accept; "_" for none."""
+    return _FOREIGN_TO_NAMES.sub("_", name)[:MAX_NAME_LENGTH] or "_"
+
 
 Role = Literal["system", "user", "assistant", "tool"]
 

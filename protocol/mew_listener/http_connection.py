@@ -21,7 +21,7 @@ from mew_listener.connection_limits import TLS_BYTES
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.proxies import Headers
 from mew_listener.request_guard import UNAUTHORIZED, RequestGuard
-from mew_listener.server_connections import ServerConnections
+from mew_listener.server_connections import ServerConnections, end_writing
 from mew_listener.websocket_connection import WebSocketConnection, WebSocketRequest
 
 log = logging.getLogger("mew_listener")
@@ -401,14 +401,11 @@ class HttpConnection(asyncio.Protocol):
         """Close the connection once the client has read everything. Discards bytes that it still sends."""
         self._is_refused = True
         self._abort_after(CLOSE_SECONDS)
-        if self.transport.can_write_eof() and self._h11.our_state is not h11.IDLE:
-            self.resume_reading()  # a reset instead of a normal end would lose the answer
-            try:
-                self.transport.write_eof()
-            except OSError:  # the client has reset the connection, but the loop has not noticed it
-                self.transport.abort()
-        else:
+        if self._h11.our_state is h11.IDLE:
             self.transport.close()
+        else:
+            self.resume_reading()
+            end_writing(self.transport)
 
     def _set_deadline(self, seconds: float) -> None:
         self._cancel_deadline()

@@ -9,6 +9,20 @@ from mew_listener.proxies import Headers, TrustedProxies
 from mew_listener.time_share import Allowances
 
 
+def end_writing(transport: asyncio.Transport) -> None:
+    """End our side of a connection whose client may still send.
+
+    Closing a socket with unread bytes resets the connection, and the client would lose what it has not read yet.
+    """
+    if transport.is_closing() or not transport.can_write_eof():
+        transport.close()
+        return
+    try:
+        transport.write_eof()
+    except OSError:  # the client has reset the connection, but the loop has not noticed it
+        transport.abort()
+
+
 class ServerConnections:
     """The open connections of one server, and the limits that they share."""
 

@@ -22,7 +22,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from mew_listener.connection_limits import TLS_BYTES
-from mew_listener.server_connections import ServerConnections
+from mew_listener.server_connections import ServerConnections, end_writing
 
 try:
     from websockets.speedups import apply_mask
@@ -405,17 +405,15 @@ class WebSocketConnection(asyncio.Protocol):
     def _finish(self, seconds: float, *, reads_on: bool = False) -> None:
         """Write the prepared close frame as the last one. The peer has this time to read the waiting bytes.
 
-        `reads_on`: the peer may be in the middle of a message. Closing a socket with unread data resets the connection,
-        and the peer would lose the close frame.
+        `reads_on`: the peer may be in the middle of a message; see `end_writing`.
         """
         self._stop_writing()
         self._end()
         self._write()
-        if reads_on and self.transport.can_write_eof() and not self.transport.is_closing():
-            try:
-                self.transport.write_eof()
-            except OSError:  # the peer has reset the connection, but the loop has not noticed it
-                self.transport.abort()
+        if reads_on:
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+            end_writing(self.transport)
         else:
             self.transport.close()
         self._abort_after(seconds)

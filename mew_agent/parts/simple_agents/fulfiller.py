@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.payloads.chat import Chat
 
 from mew_agent.errors import GatewayError, NotAccepted, NotPermitted
 from mew_agent.participant.event_handlers import ChatReceived, ProposalClosed, ProposalMade
@@ -17,8 +18,6 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
 
 logger = logging.getLogger(__name__)
-
-CANCEL_SECONDS = 2.0
 
 
 @dataclass
@@ -123,8 +122,8 @@ class Fulfiller:
         except NotPermitted:
             return "incapable"
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
-                await self._me.chat("This needs no answer any more.", to=person)
+            text = Chat(text="This needs no answer any more.")
+            await self._me.messenger.send_even_if_cancelled(self._me.messenger.draft(kinds.CHAT, text, to=(person,)))
             raise
         finally:
             self._question = None

@@ -176,7 +176,7 @@ class JoinedSpace:
     def receive(self, message: Envelope | StreamFrame) -> None:
         """Show an envelope or a stream frame, once the history is loaded.
 
-        A welcome after an outage begins the board anew: its changes may have been missed.
+        After an outage, a welcome reloads the board, because changes may have been missed.
         """
         if self.board is not None and isinstance(message, Envelope) and message.kind == kinds.SYSTEM_WELCOME:
             self._early = [*(self._early or ()), message]

@@ -177,7 +177,7 @@ def find_file(start: Path, find: Callable[[Path], Path | None]) -> Path | None:
     folder = start.resolve()
     owners = {0, getattr(os, "geteuid", int)()}
     in_parents = (path for parent in folder.parents if (path := find(parent)) is not None)
-    return find(folder) or next((path for path in in_parents if path.stat().st_uid in owners), None)
+    return find(folder) or next((path for path in in_parents if path.lstat().st_uid in owners), None)
 
 
 def find_run_file(start: Path) -> Path | None:

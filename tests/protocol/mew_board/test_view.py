@@ -181,7 +181,7 @@ def test_items_of_a_group_belong_to_their_participants() -> None:
 
 
 def test_an_absent_agent_does_nothing_now() -> None:
-    """Its last status says what it did when it left: with every second of absence less of that is true."""
+    """Its last status describes the work before it left, which it may not continue."""
     context = {"progress": WORK, "compact_at_tokens": 90_000, "turns_to_compaction": 4}
     here, away = (view(connected=one, status="compacting", context=context) for one in (True, False))
     assert here.doing == "compacting, piece 2 of 3"
